@@ -1,0 +1,40 @@
+"""Finding a service to talk to, or starting one for the time of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiforge.cli import runfile, settings
+from aiforge.cli.errors import CommandError
+from aiforge.cli.output import note
+from aiforge.cli.settings import Configuration
+from aiforge.cli.stack import Stack
+from aiforge.client import Client
+
+
+def running_url(configuration: Configuration) -> str | None:
+    """AIFORGE_API_URL, else the API of an `aiforge up` on the same data folder."""
+    if configuration.service.api_url:
+        return configuration.service.api_url
+    running = runfile.find(configuration.data_dir)
+    return running.api_url if running else None
+
+
+@contextmanager
+def connected(*, start: bool) -> Iterator[Client]:
+    """A client of the running service; when there is none, one is started or CommandError raised."""
+    configuration = settings.load()
+    url = running_url(configuration)
+    if url is not None:
+        with Client(url, token=configuration.service.token) as client:
+            yield client
+    elif start:
+        note("nothing is running here, so a temporary stack is used (`aiforge up` keeps one running)")
+        with (
+            Stack(configuration, free_ports=True) as stack,
+            Client(stack.api_url, token=configuration.service.token) as client,
+        ):
+            yield client
+    else:
+        raise CommandError("nothing is running here: start `aiforge up`, or set AIFORGE_API_URL")

@@ -1,0 +1,218 @@
+"""`aiforge doctor`: is everything as it must be, and what to do where it is not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import httpx
+import msgspec
+import typer
+from rich.text import Text
+
+from aiforge.cli import config, redis_probe, runfile, settings
+from aiforge.cli.connect import running_url
+from aiforge.cli.embedded import is_locked
+from aiforge.cli.errors import CommandError
+from aiforge.cli.output import as_json, data, screen
+from aiforge.cli.redis_probe import ProbeError
+from aiforge.cli.settings import Configuration
+from aiforge.client import Client, ClientError
+
+Verdict = Literal["ok", "wrong", "idle"]
+MARKS: Final = {"ok": ("✓", "green"), "wrong": ("✗", "bold red"), "idle": ("–", "dim")}
+OLDEST_PYTHON: Final = (3, 11)
+OLDEST_REDIS: Final = (7, 0)
+SERVICE_PACKAGES: Final = ("celery", "redis", "fastapi", "uvicorn", "structlog", "prometheus_client")
+HTTP_SECONDS: Final = 3.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One line of the report; `advice` says what to do. `idle`: not running, which is no fault."""
+
+    check: str
+    verdict: Verdict
+    says: str
+    advice: str = ""
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")] = False,
+) -> None:
+    """Check this machine, the settings and what runs here. Exit code 1 when something is wrong."""
+    findings = list(examine(settings.load()))
+    for finding in findings:
+        if json:
+            data(as_json(finding))
+        else:
+            _print(finding)
+    wrong = sum(finding.verdict == "wrong" for finding in findings)
+    if wrong:
+        raise CommandError("1 thing is wrong" if wrong == 1 else f"{wrong} things are wrong")
+
+
+def _print(finding: Finding) -> None:
+    mark, style = MARKS[finding.verdict]
+    if not sys.stdout.isatty():
+        data(f"{mark} {finding.check}: {finding.says}" + (f" → {finding.advice}" if finding.advice else ""))
+        return
+    line = Text.assemble((f"{mark} ", style), f"{finding.check:10}", finding.says)
+    if finding.advice:
+        line.append(f" → {finding.advice}", style="bold" if finding.verdict == "wrong" else "dim")
+    screen().print(line)
+
+
+def examine(configuration: Configuration) -> Iterator[Finding]:
+    """All findings, the machine's first."""
+    checks: tuple[Callable[[Configuration], Finding], ...] = (
+        _python,
+        _packages,
+        _settings,
+        _data_dir,
+        _provider,
+        _redis,
+        _ports,
+        _api,
+        _worker,
+    )
+    for check in checks:
+        yield check(configuration)
+
+
+def _python(_: Configuration) -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return Finding("Python", "wrong", version, "install Python 3.11 or newer")
+    return Finding("Python", "ok", version)
+
+
+def _packages(_: Configuration) -> Finding:
+    missing = [name for name in SERVICE_PACKAGES if find_spec(name) is None]
+    if missing:
+        return Finding("packages", "wrong", f"{', '.join(missing)} missing", "pip install 'aiforge[service]'")
+    return Finding("packages", "ok", "the service's packages are installed")
+
+
+def _settings(_: Configuration) -> Finding:
+    try:
+        errors = [setting.error for setting in config.read_all() if setting.error is not None]
+    except CommandError as error:
+        return Finding("settings", "wrong", " ".join((str(error), *error.details)), "see `aiforge config`")
+    if errors:
+        return Finding("settings", "wrong", errors[0], "correct it; `aiforge config` shows where it is set")
+    return Finding("settings", "ok", "all can be read")
+
+
+def _data_dir(configuration: Configuration) -> Finding:
+    folder = configuration.data_dir
+    exists = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if not exists.is_dir() or not os.access(exists, os.W_OK | os.X_OK):
+        return Finding(
+            "data", "wrong", f"{folder} is not writable", "set AIFORGE_DATA_DIR to a folder that is"
+        )
+    return Finding("data", "ok", str(folder))
+
+
+def _provider(configuration: Configuration) -> Finding:
+    library = configuration.library
+    if configuration.lacks_key:
+        advice = "set OPENAI_API_KEY, or AIFORGE_PROVIDER=offline to go without"
+        return Finding("provider", "wrong", "openai without a key", advice)
+    what = library.PROVIDER if library.MODEL is None else f"{library.PROVIDER}, model {library.MODEL}"
+    if library.PROVIDER == "openai":
+        what += f", {httpx.URL(library.OPENAI_BASE_URL).host}, " + (
+            "key set" if library.OPENAI_API_KEY else "no key"
+        )
+    return Finding("provider", "ok", what)
+
+
+def _redis(configuration: Configuration) -> Finding:
+    url, where = configuration.service.redis_url, "AIFORGE_REDIS_URL"
+    if url is None:
+        url, where = _embedded_url(configuration.data_dir), "embedded"
+    if url is None:
+        return Finding("Redis", "idle", "embedded, not running", "`aiforge up` starts it")
+    try:
+        server = redis_probe.ask(url)
+    except ProbeError as error:
+        return Finding("Redis", "wrong", f"{where}: {error}", "start it, or correct AIFORGE_REDIS_URL")
+    what = f"{where}, {server.name} {server.version}"
+    if tuple(map(int, server.version.split(".")[:2])) < OLDEST_REDIS:
+        return Finding("Redis", "wrong", what, "use Redis 7.0, Valkey 7.2 or newer")
+    if server.policy != "noeviction":
+        return Finding(
+            "Redis", "wrong", f"{what} may throw data away", "CONFIG SET maxmemory-policy noeviction"
+        )
+    if not server.append_only:
+        return Finding("Redis", "wrong", f"{what} forgets when it dies", "CONFIG SET appendonly yes")
+    return Finding("Redis", "ok", f"{what}, noeviction, append-only file")
+
+
+def _embedded_url(data_dir: Path) -> str | None:
+    if not is_locked(data_dir / "embedded.lock"):
+        return None
+    try:
+        url = msgspec.json.decode((data_dir / "valkey.json").read_bytes())["url"]
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+        return None
+    return str(url)
+
+
+def _ports(configuration: Configuration) -> Finding:
+    if running_url(configuration) is not None:
+        return Finding("ports", "ok", "in use by what runs here")
+    wanted = {
+        setting.name: int(setting.value)
+        for setting in config.read_all()
+        if setting.name in {"AIFORGE_API_PORT", "AIFORGE_METRICS_PORT"} and setting.value
+    }
+    taken = [f"{name} {port}" for name, port in wanted.items() if port and not _is_free(port)]
+    if taken:
+        says = f"taken: {', '.join(taken)}"
+        return Finding(
+            "ports", "idle", says, "a default port moves on by itself; set another, or 0 for any free"
+        )
+    return Finding("ports", "ok", ", ".join(f"{port or 'any'} free" for port in wanted.values()))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _api(configuration: Configuration) -> Finding:
+    url = running_url(configuration)
+    if url is None:
+        return Finding("API", "idle", "not running", "`aiforge up` starts it; AIFORGE_API_URL names another")
+    try:
+        with Client(url, token=configuration.service.token, retries=0) as client:
+            client.ready()
+    except ClientError as error:
+        return Finding("API", "wrong", str(error), "see DATA_DIR/logs/api.log, or correct AIFORGE_API_URL")
+    return Finding("API", "ok", f"{url} is ready")
+
+
+def _worker(configuration: Configuration) -> Finding:
+    running = runfile.find(configuration.data_dir)
+    if running is None:
+        return Finding("worker", "idle", "none known here", "`aiforge up` starts one")
+    url = f"http://127.0.0.1:{running.metrics_port}/readyz"
+    try:
+        reply = httpx.get(url, timeout=HTTP_SECONDS, trust_env=False)
+    except httpx.HTTPError as error:
+        return Finding("worker", "wrong", f"{url}: {error}", "see DATA_DIR/logs/worker.log")
+    if not reply.is_success:
+        return Finding(
+            "worker", "wrong", f"is not ready ({reply.status_code})", "see DATA_DIR/logs/worker.log"
+        )
+    return Finding("worker", "ok", "is ready")

@@ -1,0 +1,57 @@
+"""What a command shows: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+_ESCAPES: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
+
+
+@functools.cache
+def screen() -> Console:
+    """Stderr: styled on a terminal, plain elsewhere."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str, style: str = "dim") -> None:
+    """Say what happens."""
+    screen().print(Text(text, style=style))
+
+
+def problem(message: str, details: tuple[str, ...] = ()) -> None:
+    """Say in one line what is wrong; `details` are quoted below it."""
+    screen().print(Text.assemble(("aiforge: ", "bold red"), message))
+    for line in details:
+        screen().print(Text(f"  {line}", style="dim"))
+
+
+def data(text: str, end: str = "\n") -> None:
+    """Write to stdout at once; control characters reach no terminal."""
+    if sys.stdout.isatty():
+        text = _ESCAPES.sub("", text)
+    sys.stdout.write(text + end)
+    sys.stdout.flush()
+
+
+def as_json(value: object) -> str:
+    """One line of JSON that every reader takes for one line."""
+    return msgspec.json.encode(value).decode().translate(_LINE_BREAKS)
+
+
+def duration(seconds: float) -> str:
+    """`0.8 s`, `12 s`, `3:05`, `1:02:03`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

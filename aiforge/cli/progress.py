@@ -1,0 +1,149 @@
+"""How far a batch is: a live bar on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from aiforge.cli.output import duration, screen
+from aiforge.client import Batch
+
+RATE_SECONDS: Final = 10.0
+"""Rates are those of the last seconds."""
+LINE_SECONDS: Final = 5.0
+FRAMES_PER_SECOND: Final = 8
+WIDEST_BAR: Final = 28
+TEXT_WIDTH: Final = 72
+"""What stands beside the bar, at its usual length."""
+
+
+class Tally:
+    """The sums over all batches of one run, and how fast they grow."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.completed = 0
+        self.failed = 0
+        self.tokens = 0
+        self.cost = Decimal(0)
+        self.unpriced = 0
+        self._started = time.monotonic()
+        self._ended: float | None = None
+        self._past: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
+
+    @property
+    def done(self) -> int:
+        return self.completed + self.failed
+
+    @property
+    def elapsed(self) -> float:
+        return (self._ended or time.monotonic()) - self._started
+
+    def update(self, batches: Iterable[Batch]) -> None:
+        """Take the batches as they are now."""
+        now = time.monotonic()
+        seen = list(batches)
+        self.completed = sum(batch.request_counts.completed for batch in seen)
+        self.failed = sum(batch.request_counts.failed for batch in seen)
+        self.tokens = sum(batch.usage.input_tokens + batch.usage.output_tokens for batch in seen)
+        self.cost = sum((batch.cost for batch in seen), Decimal(0))
+        self.unpriced = sum(batch.unpriced_calls for batch in seen)
+        self._past.append((now, self.done, self.tokens))
+        while len(self._past) > 2 and now - self._past[0][0] > RATE_SECONDS:
+            self._past.popleft()
+
+    def end(self) -> None:
+        """From now on rates are those of the whole run."""
+        self._ended = time.monotonic()
+        self._past = deque([(self._started, 0, 0), (self._ended, self.done, self.tokens)])
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Items and tokens a second."""
+        (start, items, tokens), (end, items_now, tokens_now) = self._past[0], self._past[-1]
+        seconds = max(end - start, 1e-3)
+        return (items_now - items) / seconds, (tokens_now - tokens) / seconds
+
+    @property
+    def money(self) -> str:
+        known = f"${self.cost:.4f}" if self.cost < 1 else f"${self.cost:,.2f}"
+        return f"{known} + {self.unpriced} unpriced" if self.unpriced else known
+
+    @property
+    def time(self) -> str:
+        """How long it will still take, or took."""
+        if self._ended is not None:
+            return f"in {duration(self.elapsed)}"
+        items = self.rates[0]
+        return f"ETA {duration((self.total - self.done) / items)}" if items > 0 else "ETA –"
+
+    def line(self) -> str:
+        items, tokens = self.rates
+        return (
+            f"{self.done}/{self.total} done, {self.failed} failed, {items:.1f} items/s, "
+            f"{tokens:,.0f} tokens/s, {self.money}, {self.time}"
+        )
+
+
+class Bar:
+    """One line that is drawn anew for every frame."""
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        tally = self._tally
+        items, tokens = tally.rates
+        cells: list[RenderableType] = [
+            Text(f"{tally.done}/{tally.total}", style="bold"),
+            Text(f"{tally.failed} failed", style="red" if tally.failed else "dim"),
+            f"{items:.1f} items/s",
+            f"{tokens:,.0f} tokens/s",
+            tally.money,
+            Text(tally.time, style="dim"),
+        ]
+        width = min(WIDEST_BAR, options.max_width - TEXT_WIDTH)
+        if width > 0:
+            cells.insert(0, ProgressBar(total=tally.total, completed=tally.done, width=width))
+        row = Table.grid(padding=(0, 2, 0, 0))
+        for _ in cells:
+            row.add_column(no_wrap=True)
+        row.add_row(*cells)
+        yield row
+
+
+class Lines:
+    """Says a plain line when something has changed and the last one is some seconds old."""
+
+    def __init__(self, tally: Tally, console: Console) -> None:
+        self._tally = tally
+        self._console = console
+        self._last = (time.monotonic(), 0)
+
+    def say(self) -> None:
+        then, done = self._last
+        if self._tally.done != done and time.monotonic() - then >= LINE_SECONDS:
+            self._last = (time.monotonic(), self._tally.done)
+            self._console.print(self._tally.line())
+
+
+@contextmanager
+def shown(tally: Tally) -> Iterator[Lines | None]:
+    """Show the tally while the block runs; whoever gets Lines says them itself."""
+    console = screen()
+    if not console.is_terminal:
+        yield Lines(tally, console)
+        console.print(tally.line())
+        return
+    with Live(Bar(tally), console=console, refresh_per_second=FRAMES_PER_SECOND):
+        yield None

@@ -1,0 +1,117 @@
+"""Commands that run services: `up`, `worker`, `api`, `flower`, `fake-provider`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Annotated, NoReturn
+
+import typer
+
+from aiforge.cli import runfile, settings
+from aiforge.cli.embedded import Embedded
+from aiforge.cli.errors import CommandError, UsageError
+from aiforge.cli.output import note, screen
+from aiforge.cli.processes import READY_VARIABLE
+from aiforge.cli.signals import Ended
+from aiforge.cli.stack import Stack, environment
+
+
+def up() -> None:
+    """Run the embedded Valkey, a worker and the API until Ctrl-C.
+
+    With AIFORGE_REDIS_URL set, that Redis is used and none is started. Logs go to DATA_DIR/logs.
+    """
+    configuration = settings.load()
+    data_dir = configuration.data_dir
+    with runfile.only_one(data_dir), Stack(configuration, free_ports=False) as stack:
+        running = runfile.Running(
+            api_url=stack.api_url,
+            metrics_port=stack.metrics_port,
+            redis_url=stack.redis_url,
+            provider=stack.provider,
+            pids={"up": os.getpid(), **stack.pids},
+            started_at=time.time(),
+        )
+        runfile.write(data_dir, running)
+        for name, value in (
+            ("API", stack.api_url),
+            ("docs", f"{stack.api_url}/docs"),
+            ("metrics", stack.metrics_url),
+            ("provider", stack.provider),
+            ("data", str(data_dir)),
+        ):
+            screen().print(f"  [dim]{name:9}[/]{value}")
+        note("ready; Ctrl-C stops everything")
+        _say_ready(running)
+        try:
+            while True:
+                signal.pause()
+        except Ended as end:
+            note("stopping")
+            if end.number == signal.SIGTERM:
+                return
+            raise
+
+
+def _say_ready(running: runfile.Running) -> None:
+    descriptor = os.environ.get(READY_VARIABLE)
+    if descriptor is not None:
+        with os.fdopen(int(descriptor), "w", encoding="utf-8") as ready:
+            ready.write(json.dumps({"url": running.api_url, "metrics_port": running.metrics_port}) + "\n")
+
+
+def worker() -> None:
+    """Run one worker in the foreground; its log goes to stderr."""
+    _become("worker")
+
+
+def api() -> None:
+    """Run the API in the foreground; its log goes to stderr."""
+    _become("api")
+
+
+def _become(module: str) -> NoReturn:
+    """Turn into the service: no process stays between it and whoever supervises it."""
+    configuration = settings.load()
+    environ = environment(configuration)
+    if READY_VARIABLE in os.environ:
+        environ[READY_VARIABLE] = os.environ[READY_VARIABLE]
+        os.set_inheritable(int(environ[READY_VARIABLE]), True)
+    if configuration.service.redis_url is None:
+        embedded = Embedded(configuration.data_dir, environment(configuration))
+        os.set_inheritable(embedded.lock, True)
+        environ["AIFORGE_REDIS_URL"] = embedded.url
+    _exec([sys.executable, "-P", "-m", module], environ)
+
+
+def flower(
+    port: Annotated[int, typer.Option(help="Where Flower listens, on 127.0.0.1.")] = 5555,
+) -> None:
+    """Run Flower on the broker of the running stack."""
+    configuration = settings.load()
+    environ = environment(configuration)
+    if configuration.service.redis_url is None:
+        running = runfile.find(configuration.data_dir)
+        if running is None:
+            raise CommandError("nothing is running here: start `aiforge up`, or set AIFORGE_REDIS_URL")
+        environ["AIFORGE_REDIS_URL"] = running.redis_url
+    if not 0 < port < 65_536:
+        raise UsageError(f"--port: {port} is no port")
+    note(f"Flower on http://127.0.0.1:{port}")
+    celery = [sys.executable, "-P", "-m", "celery", "-A", "worker.app:celery_app", "flower"]
+    _exec([*celery, "--address=127.0.0.1", f"--port={port}"], environ)
+
+
+def fake_provider(context: typer.Context) -> None:
+    """Run the scriptable OpenAI-compatible provider; `aiforge fake-provider --help` lists its options."""
+    _exec([sys.executable, "-P", "-m", "aiforge.testing", *context.args], dict(os.environ))
+
+
+def _exec(command: list[str], environ: dict[str, str]) -> NoReturn:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.execve(command[0], command, environ)  # noqa: S606  # our own modules

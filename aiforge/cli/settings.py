@@ -1,0 +1,76 @@
+"""What the command line has to know of the service's settings, and the defaults it fills in."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import SecretStr
+
+from aiforge.cli.output import note
+from aiforge.core.settings import YAML_FILE, AIForgeSettings, Settings, read_yaml
+
+SECTIONS: Final = ("worker", "api")
+
+
+class ServiceSettings(Settings):
+    """The part of the service's settings that decides what is started, and where a client finds it."""
+
+    yaml_section: ClassVar[str | None] = "worker"
+
+    data_dir: Path = Path(".aiforge")
+    redis_url: str | None = None
+    broker_url: str | None = None
+    durability: Literal["everysec", "always"] = "everysec"
+    api_url: str | None = None
+    api_token: SecretStr | None = None
+
+    @classmethod
+    def _yaml(cls) -> dict[str, Any]:
+        """These settings wherever they stand; the services check their own sections themselves."""
+        found: dict[str, Any] = {}
+        document = read_yaml(Path(YAML_FILE))
+        for section in (document, *(document.get(name) or {} for name in SECTIONS)):
+            for key, value in section.items():
+                if key.lower() in cls.model_fields:
+                    found[key.lower()] = value
+        return found
+
+    @property
+    def token(self) -> str | None:
+        return self.api_token.get_secret_value() if self.api_token else None
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Everything that was read, once, when a command began."""
+
+    service: ServiceSettings
+    library: AIForgeSettings
+
+    @property
+    def data_dir(self) -> Path:
+        return self.service.data_dir.expanduser().resolve()
+
+    @property
+    def lacks_key(self) -> bool:
+        """OpenAI itself is the provider and there is no key for it."""
+        library = self.library
+        return library.PROVIDER == "openai" and not library.OPENAI_API_KEY and self._speaks_to_openai
+
+    @property
+    def _speaks_to_openai(self) -> bool:
+        default: str = AIForgeSettings.model_fields["OPENAI_BASE_URL"].default
+        return default == self.library.OPENAI_BASE_URL
+
+
+def load() -> Configuration:
+    """Raises ConfigError; what is only doubtful is said on stderr."""
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always")
+        configuration = Configuration(ServiceSettings.load(), AIForgeSettings.load())
+    for doubt in dict.fromkeys(str(doubt.message) for doubt in doubts):
+        note(f"warning: {doubt}", style="yellow")
+    return configuration

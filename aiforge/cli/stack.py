@@ -1,0 +1,115 @@
+"""A whole service on this machine: embedded Valkey, one worker, the API."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping
+from types import FrameType
+from typing import Final, Self
+
+from aiforge.cli.embedded import Embedded
+from aiforge.cli.output import note
+from aiforge.cli.processes import READY_VARIABLE, Service, stop
+from aiforge.cli.settings import Configuration
+from aiforge.cli.signals import undisturbed
+
+READY_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 40.0
+"""Longer than a worker's own grace."""
+
+
+def environment(configuration: Configuration) -> dict[str, str]:
+    """What the services inherit: our own environment, and where the data is."""
+    inherited = {name: value for name, value in os.environ.items() if name != READY_VARIABLE}
+    return {**inherited, "AIFORGE_DATA_DIR": str(configuration.data_dir)}
+
+
+class Stack:
+    """Starts everything on entering and stops everything on leaving. Raises CommandError.
+
+    `free_ports` puts API and metrics on any free port; without it the services' own rules hold.
+    """
+
+    def __init__(self, configuration: Configuration, *, free_ports: bool) -> None:
+        self._configuration = configuration
+        self._free_ports = free_ports
+        self._embedded: Embedded | None = None
+        self._services: list[Service] = []
+        self._closing = False
+        self.redis_url = ""
+        self.api_url = ""
+        self.metrics_port = 0
+        self.provider = configuration.library.PROVIDER
+
+    @property
+    def pids(self) -> dict[str, int]:
+        found = {service.name: service.pid for service in self._services}
+        return found | ({"embedded": self._embedded.supervisor} if self._embedded else {})
+
+    @property
+    def metrics_url(self) -> str:
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop worker and API, then the server if nobody else uses it."""
+        with undisturbed() as hurry:
+            self._closing = True
+            for name in stop(self._services, STOP_SECONDS, hurry):
+                note(f"{name} did not stop and was killed", style="yellow")
+            if self._embedded is not None:
+                self._embedded.release()
+
+    def _start(self) -> None:
+        environ = environment(self._configuration)
+        inherit: tuple[int, ...] = ()
+        if self._configuration.service.redis_url is None:
+            note("starting the embedded server")
+            self._embedded = Embedded(self._configuration.data_dir, environ)
+            inherit = (self._embedded.lock,)
+            environ["AIFORGE_REDIS_URL"] = self._embedded.url
+        self.redis_url = self._configuration.service.redis_url or environ["AIFORGE_REDIS_URL"]
+        environ |= self._choices()
+        signal.signal(signal.SIGCHLD, self._on_death)
+        note("starting a worker and the API")
+        for name in ("worker", "api"):
+            self._services.append(self._service(name, environ, inherit))
+        worker, api = self._services
+        self.api_url = api.wait_ready(READY_SECONDS)["url"]
+        self.metrics_port = worker.wait_ready(READY_SECONDS)["metrics_port"]
+
+    def _service(self, name: str, environ: Mapping[str, str], inherit: tuple[int, ...]) -> Service:
+        logs = self._configuration.data_dir / "logs"
+        return Service(name, name, environment=environ, logs=logs, inherit=inherit)
+
+    def _choices(self) -> dict[str, str]:
+        """The settings that we make for the services, and say so."""
+        chosen: dict[str, str] = {}
+        if self._free_ports:
+            chosen |= {"AIFORGE_API_HOST": "127.0.0.1", "AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
+        if self._configuration.lacks_key:
+            note(
+                "no OPENAI_API_KEY found: provider set to offline, a built-in model that only pretends",
+                "yellow",
+            )
+            self.provider = chosen["AIFORGE_PROVIDER"] = "offline"
+        return chosen
+
+    def _on_death(self, number: int, frame: FrameType | None) -> None:
+        """A child ended: if it is one of ours and we did not ask for it, the command cannot go on."""
+        if self._closing:
+            return
+        for service in self._services:
+            if service.process.poll() is not None:
+                raise service.death()

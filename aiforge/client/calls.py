@@ -1,0 +1,184 @@
+"""Every request of the client and how its answer is read, without doing any of it.
+
+A `Call` is a value; the sync and the async client differ only in how they send one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from aiforge.client.errors import ProtocolError, from_response
+from aiforge.client.results import Batch, Content, Conversation, Item, Message, Row, Turn
+
+T = TypeVar("T")
+_encode: Final = msgspec.json.Encoder().encode
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 60.0
+LONGEST_WAIT_SECONDS: Final = 30.0
+PAGE_MESSAGES: Final = 100
+PAGE_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One request. A `repeatable` one may be sent again when its answer was lost."""
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    seconds: float = ANSWER_SECONDS
+
+    @property
+    def repeatable(self) -> bool:
+        return self.method == "GET" or "Idempotency-Key" in self.headers
+
+    def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        headers = dict(self.headers)
+        if self.content is not None:
+            headers["Content-Type"] = "application/json"
+        return client.build_request(
+            self.method,
+            self.path,
+            params=dict(self.params),
+            headers=headers,
+            content=self.content,
+            timeout=httpx.Timeout(self.seconds, connect=CONNECT_SECONDS),
+        )
+
+    def answer(self, response: httpx.Response) -> T:
+        """Raises APIError for a refusal and ProtocolError for an answer that is not ours."""
+        if not response.is_success:
+            raise from_response(response)
+        try:
+            return self.read(response)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ProtocolError(f"{self.path} answered something unexpected: {error}") from None
+
+
+def http_options(base_url: str, token: str | None) -> dict[str, Any]:
+    """What both httpx clients are made with; a loopback service is never asked through a proxy."""
+    headers = {"User-Agent": "aiforge"}
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    url = httpx.URL(base_url)
+    here = url.host in {"localhost", "::1"} or url.host.startswith("127.")
+    return {"base_url": url, "headers": headers, "trust_env": not here}
+
+
+def _one(kind: type[T]) -> Callable[[httpx.Response], T]:
+    decoder = msgspec.json.Decoder(kind)
+    return lambda response: decoder.decode(response.content)
+
+
+_turn: Final = _one(Turn)
+_conversation: Final = _one(Conversation)
+_batch: Final = _one(Batch)
+_row: Final = msgspec.json.Decoder(Row)
+
+
+class Page(msgspec.Struct):
+    """Some messages of a conversation, and whether there are more."""
+
+    data: list[Message]
+    has_more: bool = False
+
+
+_messages: Final = _one(Page)
+
+
+def _rows(response: httpx.Response) -> list[Row]:
+    # Only LF separates lines: a U+2028 inside an answer does not.
+    return [_row.decode(line) for line in response.content.split(b"\n") if line.strip()]
+
+
+def _body(fields: Mapping[str, Any]) -> bytes:
+    return _encode({name: value for name, value in fields.items() if value is not None})
+
+
+def submit(
+    message: Content,
+    *,
+    conversation_id: str | None,
+    if_not_exists: str | None,
+    idempotency_key: str | None,
+    wait: float | None,
+    fields: Mapping[str, Any],
+) -> Call[Turn]:
+    path = "/v1/turns" if conversation_id is None else f"/v1/conversations/{_id(conversation_id)}/turns"
+    params = {}
+    if if_not_exists is not None:
+        params["if_not_exists"] = if_not_exists
+    if wait is not None:
+        params["wait"] = f"{wait:g}"
+    return Call(
+        "POST",
+        path,
+        _turn,
+        params=params,
+        headers={} if idempotency_key is None else {"Idempotency-Key": idempotency_key},
+        content=_body({"message": message, **fields}),
+        seconds=ANSWER_SECONDS + (wait or 0),
+    )
+
+
+def turn(turn_id: str, wait: float | None = None) -> Call[Turn]:
+    params = {} if wait is None else {"wait": f"{wait:g}"}
+    return Call(
+        "GET", f"/v1/turns/{_id(turn_id)}", _turn, params=params, seconds=ANSWER_SECONDS + (wait or 0)
+    )
+
+
+def cancel(turn_id: str) -> Call[Turn]:
+    return Call("POST", f"/v1/turns/{_id(turn_id)}/cancel", _turn)
+
+
+def create_conversation(conversation_id: str | None, fields: Mapping[str, Any]) -> Call[Conversation]:
+    body = _body({"conversation_id": conversation_id, **fields})
+    return Call("POST", "/v1/conversations", _conversation, content=body)
+
+
+def messages(conversation_id: str, after: int, limit: int) -> Call[Page]:
+    params = {"after": str(after), "limit": str(limit)}
+    return Call("GET", f"/v1/conversations/{_id(conversation_id)}/messages", _messages, params=params)
+
+
+def submit_batch(items: Iterable[str | Item], fields: Mapping[str, Any]) -> Call[Batch]:
+    whole = [Item(message=item) if isinstance(item, str) else item for item in items]
+    body = _body({"items": whole, **fields})
+    return Call("POST", "/v1/batches", _batch, content=body, seconds=5 * ANSWER_SECONDS)
+
+
+def batch(batch_id: str) -> Call[Batch]:
+    return Call("GET", f"/v1/batches/{_id(batch_id)}", _batch)
+
+
+def cancel_batch(batch_id: str) -> Call[Batch]:
+    return Call("POST", f"/v1/batches/{_id(batch_id)}/cancel", _batch)
+
+
+def results(batch_id: str, after: int, limit: int) -> Call[list[Row]]:
+    params = {"after": str(after), "limit": str(limit)}
+    return Call("GET", f"/v1/batches/{_id(batch_id)}/results", _rows, params=params)
+
+
+def ready() -> Call[None]:
+    return Call("GET", "/readyz", lambda _: None, seconds=CONNECT_SECONDS)
+
+
+def events(turn_id: str) -> str:
+    """The path of a turn's event stream."""
+    return f"/v1/turns/{_id(turn_id)}/events"
+
+
+def _id(value: str) -> str:
+    return quote(value, safe="")

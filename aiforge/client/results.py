@@ -1,0 +1,131 @@
+"""What the service answers, typed. Unknown fields are skipped, so an older client reads a newer service."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Final, Literal
+
+import msgspec
+
+from aiforge.core.types import Usage
+
+TERMINAL_STATES: Final = frozenset({"completed", "failed", "cancelled", "expired"})
+"""States of a turn that never change again."""
+ENDED_STATUSES: Final = frozenset({"completed", "failed", "cancelled", "expired"})
+"""OpenAI's names for a batch that never changes again."""
+
+Content = str | list[dict[str, Any]]
+"""A message: text, or OpenAI's content parts."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a turn or an item has no answer; `retryable` says whether asking again can help."""
+
+    code: str
+    message: str
+    retryable: bool = False
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn. Times are Unix seconds; `cost` is USD, None where a price is unknown."""
+
+    turn_id: str
+    conversation_id: str
+    state: str = "queued"
+    answer: str | None = None
+    error: Failure | None = None
+    usage: Usage | None = None
+    cost: Decimal | None = None
+    attempts: int = 0
+    model: str | None = None
+    metadata: dict[str, str] | None = None
+    created_at: float | None = None
+    finished_at: float | None = None
+
+    @property
+    def finished(self) -> bool:
+        return self.state in TERMINAL_STATES
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation; `messages` is how many it holds."""
+
+    conversation_id: str
+    created_at: float | None = None
+    messages: int = 0
+    system_prompt: str | None = None
+    model: str | None = None
+    memory_k: int | None = None
+    metadata: dict[str, str] | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a conversation in OpenAI's form, with the turn that wrote it."""
+
+    role: str
+    content: Content | None = None
+    turn_id: str = ""
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One question of a batch; `id` is the caller's own and comes back with the answer."""
+
+    message: Content
+    id: str | None = None
+    system_prompt: str | None = None
+    model: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: list[str] | None = None
+    metadata: dict[str, str] | None = None
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How far a batch is; `completed` and `failed` items are done."""
+
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+
+    @property
+    def done(self) -> int:
+        return self.completed + self.failed
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch in OpenAI's form. `cost` is USD over all priced calls, `unpriced_calls` counts the others."""
+
+    id: str
+    status: str
+    request_counts: Counts = Counts()
+    usage: Usage = Usage()
+    cost: Decimal = Decimal(0)
+    unpriced_calls: int = 0
+    model: str | None = None
+    metadata: dict[str, str] | None = None
+    created_at: float | None = None
+    in_progress_at: float | None = None
+    completed_at: float | None = None
+    cancelled_at: float | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED_STATUSES
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one item of a batch; `index` counts from 0 in input order."""
+
+    index: int
+    id: str | None = None
+    status: Literal["ok", "error"]
+    answer: str | None = None
+    error: Failure | None = None
+    model: str | None = None
+    usage: Usage | None = None
+    cost: Decimal | None = None
+    latency_ms: float | None = None
+    attempts: int = 1

@@ -1,0 +1,132 @@
+"""A turn's event stream: reading it, and going on where it broke off.
+
+The service numbers the events of a turn. Whoever comes back with the last number in
+`Last-Event-ID` gets exactly the rest, so a broken connection costs a reader nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final, get_args
+
+import httpx
+import msgspec
+
+from aiforge.client import calls
+from aiforge.client.calls import CONNECT_SECONDS
+from aiforge.client.errors import (
+    APIError,
+    ClientError,
+    ProtocolError,
+    UnreachableError,
+    from_response,
+    from_transport,
+)
+from aiforge.core import events
+from aiforge.core.events import TERMINAL_EVENTS, Event, RequiresAction
+
+SILENCE_SECONDS: Final = 45.0
+"""The service says something at least every 15 s; three misses mean that the connection is dead."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long connections may fail one after the other."""
+STEADY_SECONDS: Final = 10.0
+"""A connection that lasted so long worked, even if the turn said nothing."""
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 2.0
+TIMEOUT: Final = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+
+_KNOWN: Final = frozenset(str(kind.__struct_config__.tag).encode() for kind in get_args(Event))
+
+
+class EventLines:
+    """Server-sent events from bytes that were cut anywhere: (number, event) pairs."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[bytes, bytes] = {}
+
+    def feed(self, chunk: bytes) -> list[tuple[int, Event]]:
+        """The events that `chunk` completes; raises ProtocolError for what is no event of ours."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        found = []
+        for line in lines:
+            name, _, value = line.rstrip(b"\r").partition(b":")
+            if name:
+                self._fields[name] = value.removeprefix(b" ")
+            elif not line.strip():
+                fields, self._fields = self._fields, {}
+                if b"data" in fields and fields.get(b"event") in _KNOWN:
+                    found.append(_event(fields))
+        return found
+
+
+def _event(fields: dict[bytes, bytes]) -> tuple[int, Event]:
+    try:
+        return int(fields[b"id"]), events.decode(fields[b"data"])
+    except (KeyError, ValueError, msgspec.MsgspecError) as error:
+        raise ProtocolError(f"the stream holds something unexpected: {error}") from None
+
+
+class Reading:
+    """One reader's way through a turn's events, over as many connections as it takes."""
+
+    def __init__(self, turn_id: str, after: int, base_url: str) -> None:
+        self.path = calls.events(turn_id)
+        self.over = False
+        self._after = after
+        self._base_url = base_url
+        self._lines = EventLines()
+        self._was_connected = False
+        self._opened_at = 0.0
+        self._failing_since: float | None = None
+        self._pause = FIRST_PAUSE_SECONDS
+
+    def headers(self) -> dict[str, str]:
+        """For the next connection."""
+        self._lines = EventLines()
+        self._opened_at = time.monotonic()
+        return {"Accept": "text/event-stream", "Last-Event-ID": str(self._after)}
+
+    def feed(self, chunk: bytes) -> list[tuple[int, Event]]:
+        """The new events; one that was given out already is skipped."""
+        self._was_connected = True
+        new = [pair for pair in self._lines.feed(chunk) if pair[0] > self._after or _is_last(pair[1])]
+        if new:
+            self._works()
+            self._after = new[-1][0]
+            self.over = _is_last(new[-1][1])
+        return new
+
+    def refused(self, response: httpx.Response) -> None:
+        """A reply that is no stream; raises unless it can pass and the stream was open before."""
+        error = from_response(response)
+        if not (isinstance(error, APIError) and error.retryable):
+            raise error
+        self._fails(error)
+
+    def broke(self, error: httpx.HTTPError) -> None:
+        """A connection that failed; raises UnreachableError when it is no use to go on."""
+        self._fails(from_transport(error, self._base_url))
+
+    def pause(self) -> float:
+        """Seconds until the next connection; raises when none gave anything for too long."""
+        self._fails(UnreachableError(f"{self._base_url} ends the stream before the turn's end"))
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        return pause
+
+    def _works(self) -> None:
+        self._failing_since = None
+        self._pause = FIRST_PAUSE_SECONDS
+
+    def _fails(self, error: ClientError) -> None:
+        now = time.monotonic()
+        if now - self._opened_at > STEADY_SECONDS:
+            self._works()
+        self._failing_since = self._failing_since or now
+        if not self._was_connected or now - self._failing_since > PATIENCE_SECONDS:
+            raise error
+
+
+def _is_last(event: Event) -> bool:
+    """Terminal, or a question to a human: the response ends here and the turn waits."""
+    return isinstance(event, (*TERMINAL_EVENTS, RequiresAction))

@@ -1,0 +1,92 @@
+"""The one thin bridge from plain functions to coroutines.
+
+Synchronous methods hand their coroutine to an event loop in a thread of its own, one per process.
+So they work in a script, inside a running loop (a notebook) and from many threads at once, and
+connections stay open from call to call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import TimeoutError as Late
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+FAREWELL_SECONDS: Final = 2.0
+"""How long the end of the process waits for what still runs here to let go of its connections."""
+
+_END: Final = object()
+_starting = threading.Lock()
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Wait for `coroutine`; an interrupt of the waiting thread cancels it."""
+    loop, thread = _current()
+    if threading.current_thread() is thread:
+        coroutine.close()
+        raise RuntimeError("a synchronous method would block the code that calls it: await its async twin")
+    future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    try:
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def iterate(generator: AsyncGenerator[T, None]) -> Iterator[T]:
+    """The items of `generator`, each produced when it is asked for; closing this closes it."""
+    try:
+        while (item := run(_next(generator))) is not _END:
+            yield item  # type: ignore[misc]  # the sentinel is no T, and it is excluded above
+    finally:
+        if not _current()[0].is_closed():  # it is at the end of the process, where nobody would answer
+            run(_close(generator))
+
+
+async def _next(generator: AsyncGenerator[T, None]) -> T | object:
+    return await anext(generator, _END)
+
+
+async def _close(generator: AsyncGenerator[Any, None]) -> None:
+    await generator.aclose()
+
+
+def _current() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    with _starting:
+        return _loop(os.getpid())
+
+
+@functools.cache
+def _loop(process: int) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+    """The bridge of this process; a forked child does not inherit the thread, so it gets its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name=f"aiforge-bridge-{process}", daemon=True)
+    thread.start()
+    atexit.register(_end, process, loop, thread)
+    return loop, thread
+
+
+def _end(process: int, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Cancel what still runs and close what is open, as `asyncio.run` does at its end."""
+    if process != os.getpid():
+        return
+    with suppress(Late):
+        asyncio.run_coroutine_threadsafe(_wind_up(), loop).result(FAREWELL_SECONDS)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(FAREWELL_SECONDS)
+    if not thread.is_alive():
+        loop.close()
+
+
+async def _wind_up() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()

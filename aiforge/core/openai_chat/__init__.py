@@ -1,0 +1,1 @@
+"""Chat completions over OpenAI's wire format: our own client, because its stream is the hot path."""

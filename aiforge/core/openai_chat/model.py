@@ -1,0 +1,244 @@
+"""OpenAIChat: any endpoint that speaks OpenAI's chat completions, at the speed of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import ConfigDict, Field, SecretStr
+
+from aiforge.core.delta_chat import DeltaChat
+from aiforge.core.deltas import (
+    CallParams,
+    Completion,
+    Delta,
+    FinishDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+    assemble,
+)
+from aiforge.core.openai_chat.failures import from_status, from_stream
+from aiforge.core.openai_chat.transport import Limits, Reply, Transport
+from aiforge.core.openai_chat.wire import AnswerReader, is_json, request_body
+from aiforge.core.settings import AIForgeSettings
+from aiforge.core.tokens import estimate_usage
+from aiforge.core.types import (
+    AuthenticationError,
+    ConfigError,
+    ProviderError,
+    RequestRefusedError,
+    StreamCutError,
+)
+
+PROVIDER: Final = "openai"
+_ERROR_BODY_BYTES: Final = 64 * 1024
+
+
+class OpenAIChat(DeltaChat):
+    """A model behind OpenAI's wire format. `from_settings` builds it.
+
+    Raises the ProviderError tree and nothing else for what goes wrong with a call; repeats nothing.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    url: str
+    key: SecretStr | None = None
+    minimal: bool = False
+    limits: Limits
+    transport: Transport = Field(exclude=True, repr=False)
+
+    @classmethod
+    def from_settings(
+        cls, settings: AIForgeSettings, *, model: str, transport: Transport | None = None
+    ) -> OpenAIChat:
+        """Models that share a `transport` share its connections. Raises ConfigError."""
+        return cls(
+            model_name=model,
+            url=_endpoint(settings.OPENAI_BASE_URL),
+            key=_header_safe(settings.OPENAI_API_KEY),
+            minimal=settings.MINIMAL_ENDPOINT,
+            limits=Limits(settings.CONNECT_TIMEOUT, settings.FIRST_TOKEN_TIMEOUT, settings.TOKEN_TIMEOUT),
+            transport=transport or Transport(settings.CA_FILE),
+        )
+
+    @property
+    def _llm_type(self) -> str:
+        return "aiforge-openai"
+
+    async def aclose(self) -> None:
+        """Close this event loop's connections, also those of models that share the transport."""
+        await self.transport.aclose()
+
+    async def stream_deltas(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None,
+        params: CallParams,
+        call_id: str,
+        extra: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[Delta, None]:
+        """One streamed call; leaving it early closes the connection."""
+        reply = await self._send(self._body(messages, tools, params, extra, stream=True), call_id)
+        reader = AnswerReader()
+        head = b""
+        failure: ProviderError | None = None
+        try:
+            try:
+                data = head = await _head(reply)
+                if is_json(head):  # A provider that streams nothing answers in one piece.
+                    for delta in reader.whole(head + await reply.read_all()):
+                        yield delta
+                    data = b""
+                while data:
+                    for delta in reader.feed(data):
+                        yield delta
+                    if reader.over:
+                        break
+                    if reader.started:
+                        reply.begun()
+                    data = await reply.read()
+                for delta in reader.close(head):
+                    yield delta
+            except ProviderError as error:
+                failure = error
+            failure = self._failure(reader, failure)
+            if failure is None or reader.usage is not None:
+                yield UsageDelta(reader.usage or estimate_usage(messages, tools, reader.output))
+            if failure is not None:
+                raise failure
+            yield FinishDelta(reader.reason)
+            await reply.finish()
+        finally:
+            reply.close()
+
+    async def complete(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None,
+        params: CallParams,
+        call_id: str,
+        extra: Mapping[str, Any] | None = None,
+    ) -> Completion:
+        """One call that is answered in one piece."""
+        reply = await self._send(self._body(messages, tools, params, extra, stream=False), call_id)
+        reader = AnswerReader()
+        failure: ProviderError | None = None
+        deltas: list[Delta] = []
+        try:
+            deltas = reader.whole(await reply.read_all())
+        except ProviderError as error:
+            failure = error
+        finally:
+            reply.close()
+        failure = self._failure(reader, failure)
+        if failure is not None:
+            raise failure
+        return Completion(
+            text="".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
+            tool_calls=assemble(delta for delta in deltas if isinstance(delta, ToolCallDelta)),
+            usage=reader.usage or estimate_usage(messages, tools, reader.output),
+            finish_reason=reader.reason,
+            model=reader.model or self.model_name,
+        )
+
+    def _body(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        params: CallParams,
+        extra: Mapping[str, Any] | None,
+        *,
+        stream: bool,
+    ) -> bytes:
+        try:
+            return request_body(
+                self.model_name,
+                messages,
+                stream=stream,
+                tools=tools,
+                params=params,
+                minimal=self.minimal,
+                extra=extra or {},
+            )
+        except (TypeError, UnicodeEncodeError) as error:
+            raise self._named(
+                RequestRefusedError(f"the request cannot be written as JSON: {error}")
+            ) from None
+
+    async def _send(self, body: bytes, call_id: str) -> Reply:
+        """The reply to a request, if it is a success."""
+        if self.key is None:
+            raise self._named(AuthenticationError("no API key: set OPENAI_API_KEY or AIFORGE_OPENAI_API_KEY"))
+        try:
+            reply = await self.transport.post(
+                self.url, key=self.key, call_id=call_id, body=body, limits=self.limits
+            )
+        except ProviderError as error:
+            raise self._named(error) from None
+        if 200 <= reply.status < 300:
+            return reply
+        raise await self._refusal(reply)
+
+    async def _refusal(self, reply: Reply) -> ProviderError:
+        try:
+            body = await reply.read_all(_ERROR_BODY_BYTES)
+        except ProviderError:
+            body = b""
+        finally:
+            reply.close()
+        return from_status(
+            reply.status, body, reply.headers, provider=PROVIDER, model=self.model_name, secret=self.key
+        )
+
+    def _failure(self, reader: AnswerReader, failure: ProviderError | None) -> ProviderError | None:
+        """What keeps this from being an answer; what breaks after its end does not."""
+        if reader.error is not None:
+            return from_stream(reader.error, provider=PROVIDER, model=self.model_name, secret=self.key)
+        if reader.complete:
+            return None
+        if reader.failure is not None:
+            return self._named(ProviderError(reader.failure, status=200))
+        return self._named(failure or StreamCutError("the answer ended before it was complete"))
+
+    def _named(self, error: ProviderError) -> ProviderError:
+        error.provider, error.model = PROVIDER, self.model_name
+        error.args = (f"{PROVIDER}, {self.model_name}: {error}",)
+        return error
+
+
+async def _head(reply: Reply) -> bytes:
+    """The first bytes that are not blank, and what came before them."""
+    head = b""
+    while not head.strip() and (data := await reply.read()):
+        head += data
+    return head
+
+
+def _endpoint(base_url: str) -> str:
+    """The address of chat completions under `base_url`, its query kept."""
+    parts = urlsplit(base_url.strip())
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError("AIFORGE_OPENAI_BASE_URL: must be an http or https URL")
+    if parts.username or parts.password:
+        raise ConfigError(
+            "AIFORGE_OPENAI_BASE_URL: must not hold a user or password; the key has its own setting"
+        )
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/chat/completions", fragment=""))
+
+
+def _header_safe(key: SecretStr | None) -> SecretStr | None:
+    """The key without the blanks that come with pasting; raises ConfigError if no header can carry it."""
+    stripped = SecretStr(key.get_secret_value().strip() if key else "")
+    if not _printable(stripped):
+        raise ConfigError("OPENAI_API_KEY: holds characters that no HTTP header can carry")
+    return stripped if stripped.get_secret_value() else None
+
+
+def _printable(key: SecretStr) -> bool:
+    text = key.get_secret_value()
+    return text.isascii() and text.isprintable()

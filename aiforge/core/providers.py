@@ -1,0 +1,131 @@
+"""The seam between a turn and whoever answers it.
+
+Two providers are ours: `openai`, for every endpoint with that wire format, and `offline`. The others
+are LangChain's packages, installed as extras. Whatever the model, a call gives deltas or a
+completion, raises the ProviderError tree, and is made once: the one retry layer is the turn's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
+
+import msgspec
+from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
+
+from aiforge.core.delta_chat import DeltaChat
+from aiforge.core.deltas import CallParams, Completion, Delta
+from aiforge.core.foreign_chat import ForeignChat, ForeignLimits, complete_foreign, stream_foreign
+from aiforge.core.offline import OfflineChat
+from aiforge.core.openai_chat.model import OpenAIChat
+from aiforge.core.openai_chat.transport import Transport
+from aiforge.core.router import DEFAULT_MODELS
+from aiforge.core.settings import AIForgeSettings
+from aiforge.core.types import ConfigError
+
+__all__ = ["CallParams", "Completion", "Delta", "complete", "create_model", "provider_names", "stream_deltas"]
+
+
+class _Package(msgspec.Struct, frozen=True):
+    """A provider of LangChain's: its name there, and the keywords that switch its own retries off."""
+
+    name: str
+    once: dict[str, Any] = {}
+
+
+_PACKAGES: Final = {
+    "anthropic": _Package("anthropic", {"max_retries": 0}),
+    "bedrock": _Package("bedrock_converse"),
+    "google": _Package("google_genai", {"max_retries": 1}),
+    "mistral": _Package("mistralai", {"max_retries": 1}),
+    "ollama": _Package("ollama"),
+}
+"""Google's and Mistral's packages count attempts under that name; Ollama's repeats nothing, and Bedrock's
+is told through botocore."""
+
+
+def provider_names() -> tuple[str, ...]:
+    """All providers that `PROVIDER` can name."""
+    return ("openai", "offline", *_PACKAGES)
+
+
+def create_model(
+    settings: AIForgeSettings, *, model: str | None = None, transport: Transport | None = None
+) -> BaseChatModel:
+    """The chat model of `settings.PROVIDER`; raises ConfigError.
+
+    `model` comes before `settings.MODEL`, and that before the provider's default. Models of provider
+    `openai` that are given the same `transport` share its connections. A missing key is no error
+    here, but at the call.
+    """
+    provider = settings.PROVIDER
+    if provider not in provider_names():
+        near = difflib.get_close_matches(provider, provider_names(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown provider {provider!r}{hint} (one of {', '.join(provider_names())})")
+    name = model or settings.MODEL or DEFAULT_MODELS.get(provider)
+    if name is None:
+        raise ConfigError(f"provider {provider!r} has no default model: set MODEL or AIFORGE_MODEL")
+    if provider == "openai":
+        return OpenAIChat.from_settings(settings, model=name, transport=transport)
+    if provider == "offline":
+        return OfflineChat(model_name=name)
+    return _from_package(provider, name, settings)
+
+
+def stream_deltas(
+    model: BaseChatModel,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    params: CallParams,
+    call_id: str,
+) -> AsyncGenerator[Delta, None]:
+    """One streamed call, as described in `aiforge.core.deltas`; raises ProviderError.
+
+    Messages and tools are in OpenAI's form. Cancelling the reader, or closing the generator, closes
+    the connection.
+    """
+    if isinstance(model, DeltaChat):
+        return model.stream_deltas(messages, tools=tools, params=params, call_id=call_id)
+    return stream_foreign(model, messages, tools=tools, params=params, call_id=call_id)
+
+
+async def complete(
+    model: BaseChatModel,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    params: CallParams,
+    call_id: str,
+) -> Completion:
+    """One call that is answered in one piece; raises ProviderError."""
+    if isinstance(model, DeltaChat):
+        return await model.complete(messages, tools=tools, params=params, call_id=call_id)
+    return await complete_foreign(model, messages, tools=tools, params=params, call_id=call_id)
+
+
+def _from_package(provider: str, name: str, settings: AIForgeSettings) -> BaseChatModel:
+    package = _PACKAGES[provider]
+    try:
+        # An extra, and half a second of imports: loaded where it is chosen, not where it might be.
+        init_chat_model = import_module("langchain.chat_models").init_chat_model
+        once = package.once
+        if provider == "bedrock":
+            once = {"config": import_module("botocore.config").Config(retries={"total_max_attempts": 1})}
+        model = init_chat_model(name, model_provider=package.name, **once)
+    except ImportError:
+        raise ConfigError(
+            f"provider {provider!r} needs a package of its own: pip install aiforge[{provider}]"
+        ) from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ConfigError(f"provider {provider!r}: {first['msg']} ({first['loc']})") from None
+    return ForeignChat(
+        model_name=name,
+        inner=model,
+        limits=ForeignLimits(settings.FIRST_TOKEN_TIMEOUT, settings.TOKEN_TIMEOUT),
+    )

@@ -1,0 +1,220 @@
+"""Settings: read once at the edge, frozen, and wrong in one clear line.
+
+Precedence: keyword > environment (`AIFORGE_…`) > `.env` > `aiforge.yaml` > default.
+In `aiforge.yaml` a top-level key is a setting without its prefix; `worker:` and `api:` hold the
+service's own settings and `chat:` holds the chat module's; names are matched without case.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Self
+
+import yaml
+from pydantic import AfterValidator, AliasChoices, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings.sources import InitSettingsSource
+
+from aiforge.core.types import ConfigError
+
+PREFIX: Final = "AIFORGE_"
+YAML_FILE: Final = "aiforge.yaml"
+SECTIONS: Final = frozenset({"chat", "worker", "api"})
+
+SERVICE_NAMES: Final = frozenset(
+    {
+        "REDIS_URL",
+        "BROKER_URL",
+        "DATA_DIR",
+        "NAMESPACE",
+        "API_HOST",
+        "API_PORT",
+        "API_TOKEN",
+        "API_URL",
+        "READY_FD",
+        "API_PING_SECONDS",
+        "API_MAX_BODY_BYTES",
+        "API_MAX_BATCH_BYTES",
+        "METRICS_PORT",
+        "METRICS_HOST",
+        "CONCURRENCY",
+        "LEASE_SECONDS",
+        "GRACE_SECONDS",
+        "MAX_ATTEMPTS",
+        "POOL",
+        "STREAM_KEEP",
+        "TURN_TTL_SECONDS",
+        "BATCH_TTL_SECONDS",
+        "BATCH_WINDOW",
+        "DURABILITY",
+        "LOG_LEVEL",
+        "LOG_FORMAT",
+    }
+)
+"""Settings that only the service has; the library skips them wherever it meets them."""
+
+
+def _positive(value: float) -> float:
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError("must be a number of seconds above 0")
+    return value
+
+
+Seconds = Annotated[float, AfterValidator(_positive)]
+"""A duration: a plain finite number of seconds above 0."""
+
+
+class Settings(BaseSettings):
+    """Base of all settings classes; `load` is the only way in."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        populate_by_name=True,
+    )
+    yaml_section: ClassVar[str | None] = None
+    """The section of `aiforge.yaml` that may hold these settings beside the top level."""
+
+    @classmethod
+    def load(cls, **keywords: Any) -> Self:
+        """Read every source; raises ConfigError naming the setting and what is right."""
+        known = {name.lower(): name for name in cls.model_fields}
+        for keyword in keywords:
+            if keyword not in cls.model_fields:
+                raise ConfigError(_unknown(f"setting {keyword!r}", keyword, list(cls.model_fields)))
+        cls._warn_unknown_environment(known)
+        try:
+            return cls(**keywords)
+        except ValidationError as error:
+            raise ConfigError(_first_line(error)) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(dotenv_settings, DotEnvSettingsSource)
+        from_yaml = InitSettingsSource(settings_cls, init_kwargs=cls._yaml())
+        return init_settings, env_settings, dotenv_settings, from_yaml
+
+    @classmethod
+    def _yaml(cls) -> dict[str, Any]:
+        document = read_yaml(Path(YAML_FILE))
+        known = {name.lower(): name for name in cls.model_fields}
+        found: dict[str, Any] = {}
+        for key, value in document.items():
+            if key.lower() in known:
+                found[known[key.lower()]] = value
+            elif key.lower() not in SECTIONS and key.upper() not in _every_name():
+                raise ConfigError(_unknown(f"{YAML_FILE}: key {key!r}", key, sorted(_every_name())))
+        section = document.get(cls.yaml_section) if cls.yaml_section else None
+        for key, value in (section or {}).items():
+            if key.lower() not in known:
+                raise ConfigError(
+                    _unknown(f"{YAML_FILE}: {cls.yaml_section}.{key}", key, list(cls.model_fields))
+                )
+            found[known[key.lower()]] = value
+        return found
+
+    @classmethod
+    def _warn_unknown_environment(cls, known: dict[str, str]) -> None:
+        names = _every_name() | {name.upper() for name in known.values()}
+        for variable in os.environ:
+            if variable.startswith(PREFIX) and variable.removeprefix(PREFIX) not in names:
+                nearest = difflib.get_close_matches(variable.removeprefix(PREFIX), names, n=1)
+                hint = f"; did you mean {PREFIX}{nearest[0]}?" if nearest else ""
+                warnings.warn(f"{variable} is not a setting of aiforge{hint}", stacklevel=3)
+
+
+class AIForgeSettings(Settings):
+    """What the library can be told. Every field is also `AIFORGE_<FIELD>` and a key of `aiforge.yaml`."""
+
+    PROVIDER: str = "openai"
+    MODEL: str | None = None
+    DEFAULT_QUALITY: str | None = None
+    MODEL_ROUTER_ENABLED: bool = True
+    TEMPERATURE: float | None = Field(default=None, ge=0, le=2)
+    MAX_TOKENS: int | None = Field(default=None, ge=1)
+
+    OPENAI_API_KEY: SecretStr | None = Field(
+        default=None, validation_alias=AliasChoices("AIFORGE_OPENAI_API_KEY", "OPENAI_API_KEY")
+    )
+    OPENAI_BASE_URL: str = Field(
+        default="https://api.openai.com/v1",
+        validation_alias=AliasChoices("AIFORGE_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
+    )
+    MINIMAL_ENDPOINT: bool = False
+    """The endpoint takes only `temperature`, `max_tokens` and `stop`."""
+    CA_FILE: Path | None = None
+    """A PEM file of certificate authorities to trust instead of the system's."""
+
+    CONNECT_TIMEOUT: Seconds = 10.0
+    FIRST_TOKEN_TIMEOUT: Seconds = 120.0
+    TOKEN_TIMEOUT: Seconds = 60.0
+    """The longest silence between two chunks of a stream."""
+    TURN_TIMEOUT: Seconds = 600.0
+    """A turn's deadline, retries and tools included."""
+    TOOL_TIMEOUT: Seconds = 60.0
+    MAX_RETRIES: int = Field(default=3, ge=0, le=20)
+    """How often a provider call is repeated after a failure that can pass."""
+    MAX_MESSAGE_BYTES: int = Field(default=256 * 1024, ge=1)
+
+    SYSTEM_PROMPT: str | None = Field(default=None, exclude=True)
+    """The config file's `chat: {system_prompt: …}`."""
+
+    yaml_section: ClassVar[str | None] = "chat"
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The document at `path`, empty when there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise ConfigError(f"{path} must hold a mapping of setting names to values")
+    for section in SECTIONS & document.keys():
+        if not isinstance(document[section], dict):
+            raise ConfigError(f"{path}: {section} must hold a mapping of setting names to values")
+    return document
+
+
+def _every_name() -> frozenset[str]:
+    return SERVICE_NAMES | {name.upper() for name in AIForgeSettings.model_fields}
+
+
+def _unknown(what: str, name: str, names: list[str]) -> str:
+    nearest = difflib.get_close_matches(name.upper(), [known.upper() for known in names], n=1)
+    return f"unknown {what}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+
+
+def _first_line(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    if not name.startswith(PREFIX) and name != "OPENAI_API_KEY":
+        name = PREFIX + name.upper()
+    return f"{name}: {first['msg'].removeprefix('Value error, ')} (got {_shown(name, first['input'])})"
+
+
+def _shown(name: str, value: object) -> str:
+    return "a secret" if "KEY" in name or "TOKEN" in name.split("_")[-1] else repr(value)

@@ -1,0 +1,52 @@
+"""Token counts for calls whose provider reported none: a rule of thumb, and always marked as such."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aiforge.core.types import Usage
+
+BYTES_PER_TOKEN: Final = 4
+"""English text has about four bytes a token, Chinese and Japanese text about three."""
+TOKENS_PER_MESSAGE: Final = 4
+"""What role and separators of a message cost."""
+TOKENS_PER_ATTACHMENT: Final = 765
+"""What an image of usual size costs at the providers that publish a rule."""
+
+
+def count_tokens(text: str) -> int:
+    """About as many tokens as a current tokenizer makes of `text`."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_PER_TOKEN)
+
+
+def count_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> int:
+    """About as many input tokens as these messages and tool schemas cost."""
+    total = _count(tools)
+    for message in messages:
+        total += TOKENS_PER_MESSAGE + _count(message.get("tool_calls"))
+        content = message.get("content")
+        total += sum(map(_count_part, content)) if isinstance(content, list) else _count(content)
+    return total
+
+
+def estimate_usage(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, output: str) -> Usage:
+    """The usage of a call that was cut short or reported none; `output` is what arrived of the answer."""
+    return Usage(
+        input_tokens=count_messages(messages, tools), output_tokens=count_tokens(output), estimated=True
+    )
+
+
+def _count_part(part: object) -> int:
+    if isinstance(part, Mapping):
+        text = part.get("text")
+        return count_tokens(text) if isinstance(text, str) else TOKENS_PER_ATTACHMENT
+    return _count(part)
+
+
+def _count(part: object) -> int:
+    if part is None:
+        return 0
+    return count_tokens(part if isinstance(part, str) else msgspec.json.encode(part, enc_hook=str).decode())

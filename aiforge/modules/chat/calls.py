@@ -1,0 +1,242 @@
+"""The provider calls of one turn: each recorded before and after, priced, and repeated where it helps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from time import perf_counter
+from typing import Any, Final
+
+from langchain_core.language_models import BaseChatModel
+
+from aiforge.core.deltas import (
+    AssembledCall,
+    CallParams,
+    FinishDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+    assemble,
+)
+from aiforge.core.events import Event, Token, UsageReport
+from aiforge.core.pricing import price
+from aiforge.core.providers import complete, stream_deltas
+from aiforge.core.retry import pause_before_retry
+from aiforge.core.tokens import estimate_usage
+from aiforge.core.types import (
+    AIForgeError,
+    APITimeoutError,
+    EmptyAnswerError,
+    Outcome,
+    ProviderCall,
+    ProviderError,
+    Purpose,
+    StreamCutError,
+    UnavailableError,
+    Usage,
+)
+from aiforge.modules.chat.turn import Recorder
+
+EMPTY_AGAIN: Final = frozenset({"length", "content_filter"})
+"""Finish reasons after which the same request would come back as empty as before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the model is asked. Tokens of `round` are emitted as they come, unless it is None: no stream."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    round: int | None = None
+    purpose: Purpose = "answer"
+    may_be_empty: bool = False
+
+
+class Reply:
+    """What the model said in one call, filled while it speaks. Times are of `perf_counter`."""
+
+    __slots__ = ("finish", "first_at", "pieces", "started", "text", "tool_calls", "usage")
+
+    def __init__(self) -> None:
+        self.started = perf_counter()
+        self.first_at: float | None = None
+        self.text: list[str] = []
+        self.pieces: list[ToolCallDelta] = []
+        self.tool_calls: list[AssembledCall] = []
+        self.usage: Usage | None = None
+        self.finish = ""
+
+    @property
+    def answer(self) -> str:
+        return "".join(self.text)
+
+
+class Calls:
+    """Asks one model on behalf of one turn; `settled` and `usage` say what that took."""
+
+    def __init__(
+        self,
+        *,
+        model: BaseChatModel,
+        provider: str,
+        model_name: str,
+        params: CallParams,
+        max_retries: int,
+        deadline: float,
+        emit: Callable[[Event], None],
+        recorder: Recorder,
+    ) -> None:
+        self._model = model
+        self._provider = provider
+        self._model_name = model_name
+        self._params = params
+        self._max_retries = max_retries
+        self._deadline = deadline
+        self._emit = emit
+        self._recorder = recorder
+        self.settled: list[ProviderCall] = []
+        self.usage = Usage()
+
+    async def ask(self, request: Request) -> Reply:
+        """The model's reply; raises ProviderError.
+
+        A failure that can pass is repeated, but not once a token was given out: whoever reads along
+        would see the beginning twice.
+        """
+        failures = 0
+        while True:
+            reply = Reply()
+            try:
+                await self._call(request, reply)
+            except ProviderError as error:
+                failures += 1
+                pause = self._pause(error, failures)
+                if pause is None or (request.round is not None and reply.text):
+                    raise
+            else:
+                return reply
+            await asyncio.sleep(pause)
+
+    def _pause(self, error: ProviderError, failures: int) -> float | None:
+        time_left = self._deadline - asyncio.get_running_loop().time()
+        return pause_before_retry(error, failures, max_retries=self._max_retries, time_left=time_left)
+
+    async def _call(self, request: Request, reply: Reply) -> None:
+        """One request. However it ends, the recorder is told."""
+        intended = ProviderCall(
+            call_id=self._recorder.next_call_id(),
+            purpose=request.purpose,
+            provider=self._provider,
+            model=self._model_name,
+            outcome="intended",
+        )
+        try:
+            await self._recorder.intend(intended)
+        except asyncio.CancelledError:
+            self._settle(intended, reply, "aborted", Usage())
+            raise
+        try:
+            await self._read(request, reply, intended.call_id)
+        except asyncio.CancelledError as error:
+            if _is_cancelled():
+                self._settle(intended, reply, "aborted", reply.usage or _estimate(request, reply))
+                raise
+            self._settle(intended, reply, "error", _estimate(request, reply), UnavailableError.code)
+            raise UnavailableError("the provider's client gave up the call by itself") from error
+        except BaseException as error:
+            code = error.code if isinstance(error, AIForgeError) else AIForgeError.code
+            self._settle(intended, reply, "error", _usage_of_failure(request, reply, error), code)
+            raise
+        self._settle(intended, reply, "ok", reply.usage or _estimate(request, reply))
+
+    async def _read(self, request: Request, reply: Reply, call_id: str) -> None:
+        if request.round is None:
+            await self._read_whole(request, reply, call_id)
+        else:
+            await self._read_stream(request, request.round, reply, call_id)
+        if not request.may_be_empty and not reply.tool_calls and not reply.answer.strip():
+            raise EmptyAnswerError(
+                f"the model's answer is empty (finish reason {reply.finish!r})",
+                provider=self._provider,
+                model=self._model_name,
+                retryable=reply.finish not in EMPTY_AGAIN,
+            )
+
+    async def _read_stream(self, request: Request, round_: int, reply: Reply, call_id: str) -> None:
+        emit, text = self._emit, reply.text
+        async for delta in stream_deltas(
+            self._model, request.messages, tools=request.tools, params=self._params, call_id=call_id
+        ):
+            if reply.first_at is None:
+                reply.first_at = perf_counter()
+            match delta:
+                case TextDelta():
+                    text.append(delta.text)
+                    emit(Token(delta.text, round_))
+                case ToolCallDelta():
+                    reply.pieces.append(delta)
+                case UsageDelta():
+                    reply.usage = delta.usage
+                case FinishDelta():
+                    reply.finish = delta.reason
+        if request.tools:
+            reply.tool_calls = assemble(reply.pieces)
+
+    async def _read_whole(self, request: Request, reply: Reply, call_id: str) -> None:
+        completion = await complete(
+            self._model, request.messages, tools=request.tools, params=self._params, call_id=call_id
+        )
+        reply.text.append(completion.text)
+        reply.usage = completion.usage
+        reply.finish = completion.finish_reason
+        if request.tools:
+            reply.tool_calls = completion.tool_calls
+
+    def _settle(
+        self, intended: ProviderCall, reply: Reply, outcome: Outcome, usage: Usage, code: str | None = None
+    ) -> None:
+        call = ProviderCall(
+            call_id=intended.call_id,
+            purpose="tool_round" if reply.tool_calls else intended.purpose,
+            provider=intended.provider,
+            model=intended.model,
+            outcome=outcome,
+            usage=usage,
+            cost=self._price(usage),
+            error_code=code,
+            latency_ms=(perf_counter() - reply.started) * 1000,
+            first_token_ms=None if reply.first_at is None else (reply.first_at - reply.started) * 1000,
+        )
+        self.settled.append(call)
+        self.usage += usage
+        self._recorder.settle(call)
+        if outcome != "aborted" and (usage.input_tokens or usage.output_tokens):
+            self._emit(UsageReport(call.call_id, call.model, usage, call.cost))
+
+    def _price(self, usage: Usage) -> Decimal | None:
+        """No tokens cost nothing, whatever the model."""
+        if usage.input_tokens == usage.output_tokens == 0:
+            return Decimal(0)
+        return price(self._provider, self._model_name, usage)
+
+
+def _is_cancelled() -> bool:
+    """Whether this task was told to stop; a CancelledError can also leak out of somebody's client."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _estimate(request: Request, reply: Reply) -> Usage:
+    arguments = "".join(piece.arguments for piece in reply.pieces)
+    return estimate_usage(request.messages, request.tools, reply.answer + arguments)
+
+
+def _usage_of_failure(request: Request, reply: Reply, error: BaseException) -> Usage:
+    """What a failed call cost: nothing when the provider said no, an estimate when it was at work."""
+    if reply.usage is not None:
+        return reply.usage
+    if reply.text or reply.pieces or isinstance(error, APITimeoutError | StreamCutError):
+        return _estimate(request, reply)
+    return Usage()

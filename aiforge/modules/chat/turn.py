@@ -1,0 +1,73 @@
+"""What goes into a turn, who is told of its provider calls, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from langchain_core.language_models import BaseChatModel
+
+from aiforge.core.deltas import CallParams
+from aiforge.core.settings import AIForgeSettings
+from aiforge.core.types import ProviderCall, Usage
+from aiforge.modules.chat.schemas import ToolCallRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSpec:
+    """All that a turn needs, already resolved.
+
+    `history` is the window without a system prompt: it begins with a user message and never
+    separates a tool call from its results (`memory.trim` makes such windows). An empty
+    `system_prompt` sends none. With `stream=False` every round is one request without a stream,
+    and there are no token events.
+    """
+
+    message: str | list[dict[str, Any]]
+    history: Sequence[dict[str, Any]] = ()
+    summary: str | None = None
+    """What happened before the window, sent as a quotation after the system prompt."""
+    system_prompt: str
+    model: BaseChatModel
+    provider: str
+    model_name: str
+    tools: Sequence[Any] = ()
+    params: CallParams
+    max_tool_iterations: int = 5
+    stream: bool = True
+    settings: AIForgeSettings
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class Recorder(Protocol):
+    """Who wants to know of every provider call: a list in the library, the ledger in the service."""
+
+    def next_call_id(self) -> str:
+        """A new id; it travels to the provider as a header."""
+        ...
+
+    async def intend(self, call: ProviderCall) -> None:
+        """The request is about to be sent; it is not before this returns. Outcome "intended"."""
+        ...
+
+    def settle(self, call: ProviderCall) -> None:
+        """The request is over. Outcome "ok", "error" or "aborted", with usage and cost."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnResult:
+    """What a turn that ended well has produced."""
+
+    answer: str
+    messages: list[dict[str, Any]]
+    """What memory gains: user message, tool calls and their results, answer."""
+    tool_calls: list[ToolCallRecord]
+    iterations: int
+    iteration_limit: bool
+    """The model was asked for its answer without tools, because it had used up its rounds."""
+    usage: Usage
+    calls: list[ProviderCall]
+    """All provider calls of the turn, failed ones too, in the order in which they ended."""
+    model: str

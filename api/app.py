@@ -1,0 +1,61 @@
+"""The application: routes in the middle, around them body limits, the gate and the edge."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Final
+
+from api import errors
+from api.auth import Gate
+from api.bodies import BodyLimit
+from api.edge import Edge
+from api.logs import logger
+from api.metrics import Metrics
+from api.openapi import Application
+from api.routes import batches, conversations, system, turns
+from api.settings import ApiSettings
+from api.sse import Streams
+from api.state import Service
+from worker.contract.client import TurnClient
+
+_ABOUT: Final = """\
+LLM chat as durable background work. Post a turn and read its answer later, wait for it, or stream it; post a
+batch and read its results as they come. Every error has one shape, every reply carries `x-request-id`, times
+are Unix seconds, money is a decimal string of USD, and what is not known is null.
+
+Without an API token the service answers this machine only; with one, send it as `Authorization: Bearer`."""
+
+
+def create_app(settings: ApiSettings, client: TurnClient) -> Application:
+    """The service on an open client; whoever opened it closes it."""
+    release = version("aiforge")
+    app = Application(
+        title="AIForge",
+        version=release,
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    streams = Streams()
+    shared = Service(
+        settings=settings,
+        client=client,
+        streams=streams,
+        metrics=Metrics(release, streams.__len__),
+        log=logger(settings),
+    )
+    app.state.service = shared
+    for routes in (conversations, turns, batches, system):
+        app.include_router(routes.router)
+    errors.install(app)
+    token = settings.api_token.get_secret_value() if settings.api_token else None
+    # The last one added is the outermost.
+    app.add_middleware(
+        BodyLimit,
+        limit=settings.api_max_body_bytes,
+        limits={batches.PATH: settings.api_max_batch_bytes},
+    )
+    app.add_middleware(Gate, token=token)
+    app.add_middleware(Edge, metrics=shared.metrics, log=shared.log)
+    return app

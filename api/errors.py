@@ -1,0 +1,123 @@
+"""One shape for every error, and the one table from errors to HTTP statuses.
+
+{"error": {"message": …, "type": …, "param": …, "code": …}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound, Unavailable
+
+STATUSES: Final[Mapping[type[ContractError], int]] = {
+    InvalidInput: 400,
+    NotFound: 404,
+    Conflict: 409,
+    Unavailable: 503,
+    ContractError: 500,
+}
+
+IDS: Final = frozenset({"conversation_id", "turn_id", "batch_id"})
+"""A malformed one of these is 422 wherever it stands: no such thing can ever exist."""
+
+_TYPES: Final = {401: "authentication_error", 403: "permission_error"}
+_ROUTING: Final = {
+    404: ("route_not_found", "no such route"),
+    405: ("method_not_allowed", "not on this route"),
+}
+LONGEST_PARAM: Final = 200
+
+
+class Problem(Exception):
+    """What is wrong with a request, as its caller will read it."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param[:LONGEST_PARAM] if param else None
+        self.headers = dict(headers or {})
+
+    @property
+    def type(self) -> str:
+        return _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+
+    def response(self) -> Response:
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return Response(
+            msgspec.json.encode({"error": error}),
+            status_code=self.status,
+            headers=self.headers,
+            media_type="application/json",
+        )
+
+
+UNEXPECTED: Final = (
+    500,
+    "internal_error",
+    "something went wrong on our side; the log has it under this x-request-id",
+)
+
+
+def install(app: FastAPI) -> None:
+    """Every error that a route or the router raises leaves in the one shape."""
+    app.add_exception_handler(Problem, _answer)
+    app.add_exception_handler(ContractError, _answer)
+    app.add_exception_handler(RequestValidationError, _answer)
+    app.add_exception_handler(HTTPException, _answer)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    found = problem(error)
+    if found.code == "route_not_found" and b"%2f" in request.scope.get("raw_path", b"").lower():
+        found = Problem(422, "invalid_value", "an id holds no slash", param="path")
+    return found.response()
+
+
+def problem(error: Exception) -> Problem:
+    """Translate what routes, router and contract raise."""
+    match error:
+        case Problem():
+            return error
+        case ContractError():
+            return _contract(error)
+        case RequestValidationError():
+            return _validation(error.errors())
+        case HTTPException():
+            code, message = _ROUTING.get(error.status_code, ("bad_request", str(error.detail)))
+            return Problem(error.status_code, code, message, headers=error.headers)
+        case _:
+            return Problem(*UNEXPECTED)
+
+
+def _contract(error: ContractError) -> Problem:
+    status = next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+    param = error.param if isinstance(error, InvalidInput) else None
+    if param in IDS:
+        status = 422
+    headers = {"Retry-After": "1"} if error.retryable else None
+    return Problem(status, error.code, str(error), param=param, headers=headers)
+
+
+def _validation(errors: Sequence[Any]) -> Problem:
+    first = errors[0]
+    place, *path = (str(part) for part in first["loc"])
+    param = ".".join(path) or place
+    status = 422 if place == "path" else 400
+    return Problem(status, "invalid_value", f"{param}: {first['msg']}", param=param)

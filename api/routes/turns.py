@@ -1,0 +1,206 @@
+"""Turns: post one, wait for it, stream it, read it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from starlette.responses import Response
+
+from api import openapi, replies, schemas
+from api.bodies import TURN, TurnBody, decode
+from api.edge import TURN_ID
+from api.errors import Problem
+from api.openapi import answer, problems
+from api.params import Accept, ConversationId, IdempotencyKey, TurnId, Wait, known_query
+from api.sse import MEDIA_TYPE, EventStream
+from api.state import Service, service
+from api.stopping import stop
+from worker.contract.schemas import Turn
+
+router = APIRouter(prefix="/v1", tags=["turns"], dependencies=[Depends(known_query)])
+
+_POSTED: Final[openapi.Responses] = {
+    200: {
+        **answer(
+            schemas.Turn,
+            "With `wait`: the finished turn. With `Accept: text/event-stream`: its events.",
+            openapi.TURN,
+        ),
+        "content": openapi.stream(),
+    },
+    202: answer(
+        schemas.Turn, "The turn is stored and will run, or `wait` ran out.", openapi.TURN, schemas.QUEUED
+    ),
+    **problems(400, 404, 409, 413, 415, 422, 503),
+}
+
+
+@router.post(
+    "/turns",
+    status_code=202,
+    responses=_POSTED,
+    openapi_extra=openapi.body(schemas.TurnBody),
+    summary="Post a turn to a new conversation",
+)
+async def post_turn(
+    request: Request, *, accept: Accept = "", idempotency_key: IdempotencyKey = None, wait: Wait = None
+) -> Response:
+    return await _post(request, accept=accept, idempotency_key=idempotency_key, wait=wait)
+
+
+@router.post(
+    "/conversations/{conversation_id}/turns",
+    status_code=202,
+    responses=_POSTED,
+    openapi_extra=openapi.body(schemas.TurnBody),
+    summary="Post a turn to a conversation",
+)
+async def post_conversation_turn(
+    request: Request,
+    conversation_id: ConversationId,
+    *,
+    accept: Accept = "",
+    idempotency_key: IdempotencyKey = None,
+    wait: Wait = None,
+    if_not_exists: Annotated[
+        Literal["create", "reject"], Query(description="What to do when there is no such conversation.")
+    ] = "create",
+) -> Response:
+    return await _post(
+        request,
+        conversation_id=conversation_id,
+        if_not_exists=if_not_exists,
+        accept=accept,
+        idempotency_key=idempotency_key,
+        wait=wait,
+    )
+
+
+async def _post(
+    request: Request,
+    *,
+    conversation_id: str | None = None,
+    if_not_exists: Literal["create", "reject"] = "create",
+    accept: str,
+    idempotency_key: str | None,
+    wait: float | None,
+) -> Response:
+    streamed = MEDIA_TYPE in accept
+    if streamed and wait is not None:
+        raise Problem(400, "invalid_value", f"wait: not with Accept: {MEDIA_TYPE}", param="wait")
+    body = decode(await request.body(), TURN)
+    shared = service(request)
+    turn = await shared.client.submit(
+        body.request(),
+        conversation_id=conversation_id,
+        if_not_exists=if_not_exists,
+        idempotency_key=_key(idempotency_key, body),
+    )
+    request.scope[TURN_ID] = turn.turn_id
+    headers = {"Location": f"/v1/turns/{turn.turn_id}", "x-turn-id": turn.turn_id}
+    if turn.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    if streamed:
+        return _stream(shared, turn.turn_id, 0, headers)
+    if wait is None:
+        return replies.reply(replies.turn(turn), status=202, headers=headers)
+    turn = await _waited(request, shared, turn, wait)
+    return replies.reply(replies.turn(turn), status=200 if turn.finished else 202, headers=headers)
+
+
+@router.get(
+    "/turns/{turn_id}",
+    responses={
+        200: answer(schemas.Turn, "The turn as it is, or as it is when `wait` ends."),
+        **problems(400, 404, 422, 503),
+    },
+    summary="Read a turn",
+)
+async def get_turn(request: Request, turn_id: TurnId, wait: Wait = None) -> Response:
+    shared = service(request)
+    request.scope[TURN_ID] = turn_id
+    turn = await shared.client.turn(turn_id)
+    if wait is not None:
+        turn = await _waited(request, shared, turn, wait)
+    return replies.reply(replies.turn(turn))
+
+
+@router.get(
+    "/turns/{turn_id}/events",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The turn's events.",
+            "headers": openapi.REQUEST_ID,
+            "content": openapi.stream(),
+        },
+        **problems(400, 404, 422, 503),
+    },
+    summary="Stream a turn's events",
+)
+async def get_events(
+    request: Request,
+    turn_id: TurnId,
+    last_event_id: Annotated[
+        int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="The last id that was read.")
+    ] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=2**53, description="The same as Last-Event-ID, which wins.")
+    ] = None,
+) -> Response:
+    shared = service(request)
+    request.scope[TURN_ID] = turn_id
+    await shared.client.turn(turn_id)
+    start = last_event_id if last_event_id is not None else after or 0
+    return _stream(shared, turn_id, start, {"x-turn-id": turn_id})
+
+
+@router.post(
+    "/turns/{turn_id}/cancel",
+    responses={
+        200: answer(schemas.Turn, "The turn; one that runs is cancelled shortly."),
+        **problems(404, 409, 422, 503),
+    },
+    summary="Cancel a turn",
+)
+async def cancel_turn(request: Request, turn_id: TurnId) -> Response:
+    request.scope[TURN_ID] = turn_id
+    return replies.reply(replies.turn(await service(request).client.cancel(turn_id)))
+
+
+def _key(header: str | None, body: TurnBody) -> str | None:
+    if header is not None and body.client_message_id not in (None, header):
+        raise Problem(
+            400, "invalid_value", "client_message_id: differs from Idempotency-Key", param="client_message_id"
+        )
+    return header if header is not None else body.client_message_id
+
+
+def _stream(shared: Service, turn_id: str, after: int, headers: dict[str, str]) -> EventStream:
+    return EventStream(
+        shared.client.events(turn_id, after=after),
+        streams=shared.streams,
+        ping_seconds=shared.settings.api_ping_seconds,
+        headers=headers,
+    )
+
+
+async def _waited(request: Request, shared: Service, turn: Turn, seconds: float) -> Turn:
+    """The turn when it ends, time runs out, its caller leaves or the process drains."""
+    if turn.finished or not seconds:
+        return turn
+    waiting = asyncio.create_task(shared.client.wait(turn.turn_id, seconds))
+    others = [asyncio.create_task(_left(request)), asyncio.create_task(shared.streams.draining.wait())]
+    tasks = [waiting, *others]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else turn
+    finally:
+        await stop(*tasks)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

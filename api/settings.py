@@ -1,0 +1,75 @@
+"""What the API can be told, beside what it shares with the worker."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field, SecretStr
+
+from aiforge.core.settings import YAML_FILE, Seconds, read_yaml
+from aiforge.core.types import ConfigError
+from worker.contract.settings import ContractSettings
+
+DEFAULT_PORT: Final = 8000
+
+
+class ApiSettings(ContractSettings):
+    """Settings of the HTTP service.
+
+    In `aiforge.yaml` the section `api:` wins; what worker and API share may also stand in `worker:`
+    or at the top level, so that it is written once.
+    """
+
+    yaml_section: ClassVar[str | None] = "api"
+
+    api_host: str = "127.0.0.1"
+    api_port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535)
+    """0 is any free port; a taken default port moves on, a taken explicit one is an error."""
+    api_token: SecretStr | None = None
+    """What callers send as `Authorization: Bearer`; without it only this machine may call."""
+    api_max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
+    api_max_batch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
+    """The largest body of `POST /v1/batches`."""
+    api_ping_seconds: Seconds = 15.0
+    """The longest silence on an event stream."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the bind address is reachable from this machine only."""
+        return is_loopback(self.api_host)
+
+    @classmethod
+    def _yaml(cls) -> dict[str, Any]:
+        found = super()._yaml()
+        document = read_yaml(Path(YAML_FILE))
+        own = {key.lower() for key in document.get("api") or {}}
+        for key, value in (document.get("worker") or {}).items():
+            name = key.lower()
+            if name in ContractSettings.model_fields and name not in own:
+                found[name] = value
+        return found
+
+
+def load() -> ApiSettings:
+    """The settings of this process; raises ConfigError naming what is wrong."""
+    settings = ApiSettings.load()
+    if settings.api_token is None and not settings.loopback:
+        raise ConfigError(
+            f"AIFORGE_API_HOST: {settings.api_host} can be reached from other machines; "
+            "set AIFORGE_API_TOKEN, or use 127.0.0.1"
+        )
+    return settings
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address, without port, means this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False

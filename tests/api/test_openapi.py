@@ -1,0 +1,117 @@
+"""The document says what the service does, and `/docs` shows it with assets of our own."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from pydantic import BaseModel
+
+from aiforge.core.types import Usage
+from api import replies, schemas
+from api.bodies import ConversationBody, TurnBody
+from tests.api.conftest import Api
+from worker.contract import schemas as contract
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    ("documented", "real"),
+    [
+        (schemas.TurnBody, TurnBody),
+        (schemas.ConversationBody, ConversationBody),
+        (schemas.BatchBody, contract.BatchRequest),
+        (schemas.BatchItem, contract.BatchItem),
+        (schemas.Conversation, contract.Conversation),
+        (schemas.StoredMessage, contract.StoredMessage),
+        (schemas.BatchRow, contract.BatchRow),
+        (schemas.TurnFailure, contract.TurnFailure),
+        (schemas.Usage, Usage),
+    ],
+)
+def test_the_documented_fields_are_the_real_ones(
+    documented: type[BaseModel], real: type[msgspec.Struct]
+) -> None:
+    assert set(documented.model_fields) == set(real.__struct_fields__)
+
+
+def test_the_documented_replies_are_the_real_ones() -> None:
+    turn = contract.Turn(turn_id="1", conversation_id="c", state=contract.TurnState.QUEUED, created_at=1.5)
+    batch = contract.Batch(batch_id="b", state=contract.BatchState.CANCELLED, total=1, created_at=1.5)
+    for model, reply in ((schemas.Turn, replies.turn(turn)), (schemas.Batch, replies.batch(batch))):
+        read = model.model_validate_json(msgspec.json.encode(reply))
+        assert set(type(read).model_fields) == set(reply)
+
+
+async def test_every_route_documents_replies_errors_and_the_request_id(api: Api) -> None:
+    document = (await api.http.get("/openapi.json")).json()
+
+    assert document["openapi"].startswith("3.1")
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            assert operation["summary"], where
+            for status, reply in operation["responses"].items():
+                assert "x-request-id" in reply["headers"], f"{where} {status}"
+            assert "HTTPValidationError" not in str(operation), where
+            if path.startswith("/v1"):
+                assert "default" in operation["responses"], where
+    posted = document["paths"]["/v1/turns"]["post"]
+    assert posted["requestBody"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/TurnBody"
+    }
+    assert set(posted["responses"]["202"]["headers"]) == {
+        "x-request-id",
+        "x-turn-id",
+        "Location",
+        "Idempotent-Replayed",
+    }
+    streamed = document["paths"]["/v1/turns/{turn_id}/events"]["get"]["responses"]["200"]["content"]
+    assert "id: 1\nevent: queued" in streamed["text/event-stream"]["example"]
+
+
+async def test_every_reference_of_the_document_leads_somewhere(api: Api) -> None:
+    document = (await api.http.get("/openapi.json")).json()
+    named = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(_references(document)) <= named
+
+
+async def test_examples_of_bodies_are_accepted(api: Api) -> None:
+    for path, model in (
+        ("/v1/turns", schemas.TurnBody),
+        ("/v1/conversations", schemas.ConversationBody),
+        ("/v1/batches", schemas.BatchBody),
+    ):
+        for example in model.model_json_schema()["examples"]:
+            reply = await api.http.post(path, json=example)
+            assert reply.is_success, reply.text
+
+
+async def test_the_docs_page_loads_nothing_from_elsewhere(api: Api) -> None:
+    page = (await api.http.get("/docs")).text
+
+    links = re.findall(r"""(?:src|href)=["']([^"']+)["']|url: ["']([^"']+)["']""", page)
+    addresses = [one or other for one, other in links]
+    assert len(addresses) == 4
+    for address in addresses:
+        assert not re.match(r"(?:\w+:)?//", address)
+        reply = await api.http.get(f"/{address}")
+        assert reply.status_code == 200
+        assert len(reply.content) > 1000
+
+
+@pytest.mark.parametrize("name", ["core.py", "..", "../core.py", "redoc.standalone.js"])
+async def test_the_docs_folder_holds_only_its_assets(api: Api, name: str) -> None:
+    assert (await api.http.get(f"/docs/{name}")).status_code == 404
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [found for part in value.values() for found in _references(part)]
+    if isinstance(value, list):
+        return [found for part in value for found in _references(part)]
+    return []

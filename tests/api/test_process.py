@@ -1,0 +1,159 @@
+"""`python -m api` as a process: ports, ready line, wrong settings, signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from api.settings import DEFAULT_PORT
+
+PATIENCE_SECONDS = 30
+
+
+class Process:
+    """One API process in an empty folder."""
+
+    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+        read, write = os.pipe()
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AIFORGE_", "OPENAI_"))
+        }
+        root = str(Path(__file__).parents[2])
+        self._ready = read
+        self.running = subprocess.Popen(
+            [sys.executable, "-P", "-m", "api"],
+            env={**inherited, "PYTHONPATH": root, "AIFORGE_READY_FD": str(write), **settings},
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(write,),
+        )
+        os.close(write)
+
+    def url(self) -> str:
+        """Where it is, as soon as it says so."""
+        ready, _, _ = select.select([self._ready], [], [], PATIENCE_SECONDS)
+        assert ready
+        line = os.read(self._ready, 1000)
+        assert line, self.end()
+        return str(json.loads(line)["url"])
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it wrote."""
+        _, written = self.running.communicate(timeout=PATIENCE_SECONDS)
+        return self.running.returncode, written
+
+    def close(self) -> None:
+        os.close(self._ready)
+        if self.running.poll() is None:
+            self.running.kill()
+            self.running.communicate()
+
+
+class Starter:
+    def __init__(self, folder: Path, redis_url: str, stack: contextlib.ExitStack) -> None:
+        self._folder = folder
+        self._redis_url = redis_url
+        self._stack = stack
+
+    def __call__(self, **settings: str) -> Process:
+        known = {"AIFORGE_REDIS_URL": self._redis_url, "AIFORGE_PROVIDER": "offline", "AIFORGE_API_PORT": "0"}
+        chosen = {name: value for name, value in (known | settings).items() if value}
+        process = Process(self._folder, chosen)
+        self._stack.callback(process.close)
+        return process
+
+
+@pytest.fixture
+def run(tmp_path: Path, redis_url: str) -> Iterator[Starter]:
+    with contextlib.ExitStack() as stack:
+        yield Starter(tmp_path, redis_url, stack)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_when_it_is_ready_and_ends_well(run: Starter, number: signal.Signals) -> None:
+    process = run()
+    url = process.url()
+    assert httpx.get(f"{url}/readyz", trust_env=False).json() == {"status": "ready"}
+
+    process.running.send_signal(number)
+    code, written = process.end()
+    assert code == 0
+    assert f"api: ready at {url}" in written
+
+
+def test_a_signal_ends_open_streams_at_once(run: Starter) -> None:
+    process = run()
+    url = process.url()
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as http:
+        headers = {"Accept": "text/event-stream"}
+        with http.stream("POST", "/v1/turns", json={"message": "hi"}, headers=headers) as response:
+            chunks = response.iter_raw()
+            assert next(chunks).startswith(b": ping\n\n")
+            process.running.send_signal(signal.SIGTERM)
+            rest = b"".join(chunks)
+    assert b"event: failed" not in rest
+    assert process.end()[0] == 0
+
+
+def test_a_taken_default_port_moves_on_and_is_printed(run: Starter) -> None:
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", DEFAULT_PORT)))
+        process = run(AIFORGE_API_PORT="")
+        port = int(process.url().rpartition(":")[2])
+        process.running.terminate()
+        assert port > DEFAULT_PORT
+        assert f"api: port {DEFAULT_PORT} is taken, using {port}" in process.end()[1]
+
+
+def test_a_taken_chosen_port_is_an_error(run: Starter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        _refused(run(AIFORGE_API_PORT=str(port)), f"AIFORGE_API_PORT: port {port} is taken")
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"AIFORGE_API_HOST": "0.0.0.0"}, "AIFORGE_API_HOST: 0.0.0.0 can be reached from other machines"),
+        ({"AIFORGE_API_PORT": "http"}, "AIFORGE_API_PORT: "),
+        ({"AIFORGE_API_PORT": "70000"}, "AIFORGE_API_PORT: "),
+        ({"AIFORGE_API_PING_SECONDS": "0"}, "AIFORGE_API_PING_SECONDS: "),
+        ({"AIFORGE_LOG_LEVEL": "loud"}, "AIFORGE_LOG_LEVEL: "),
+        ({"AIFORGE_REDIS_URL": "localhost:6379"}, "AIFORGE_REDIS_URL: "),
+        ({"AIFORGE_REDIS_URL": ""}, "AIFORGE_REDIS_URL: not set"),
+        ({"AIFORGE_PROVIDER": "openai"}, "AIFORGE_OPENAI_API_KEY: "),
+        (
+            {"AIFORGE_API_HOST": "203.0.113.1", "AIFORGE_API_TOKEN": "t" * 32},
+            "AIFORGE_API_HOST: cannot listen",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_exit_3(run: Starter, settings: dict[str, str], line: str) -> None:
+    _refused(run(**settings), line)
+
+
+def test_a_store_that_is_not_there_is_one_line_and_exit_1(run: Starter) -> None:
+    code, written = run(AIFORGE_REDIS_URL="redis://:secret-password@127.0.0.1:1/0").end()
+    assert code == 1
+    assert written.startswith("api: ")
+    assert written.count("\n") == 1
+    assert "secret-password" not in written
+
+
+def _refused(process: Process, line: str) -> None:
+    code, written = process.end()
+    assert (code, written.count("\n")) == (3, 1), written
+    assert written.startswith(f"api: {line}")

@@ -1,0 +1,24 @@
+"""Celery, held at arm's length: the application, its tasks, and what the worker needs beyond the senders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from celery import Celery
+
+from worker import tasks, transport
+from worker.contract.broker import celery_application
+from worker.pools import wait_in_thread
+from worker.runtime import Runtime
+from worker.settings import WorkerSettings
+
+
+def application(settings: WorkerSettings, runtime: Callable[[], Runtime]) -> Celery:
+    """The application of a worker process."""
+    celery = celery_application(settings)
+    url = settings.broker_url or settings.redis_url or ""
+    if url.startswith(("redis", "rediss", "unix")):
+        celery.conf.broker_transport = transport.PATH
+    celery.conf.worker_redirect_stdouts = False
+    tasks.register(celery, runtime, wait_in_thread)
+    return celery

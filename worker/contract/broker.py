@@ -1,0 +1,51 @@
+"""Celery as the carrier of wake-ups: the same application for those who send and those who consume."""
+
+from __future__ import annotations
+
+from celery import Celery
+from kombu.entity import Queue
+
+from worker.contract.keys import Keys
+from worker.contract.queues import queue
+from worker.contract.schemas import Lane
+from worker.contract.settings import ContractSettings
+
+
+def celery_application(settings: ContractSettings) -> Celery:
+    """A Celery application without tasks; wake-ups carry ids only and may be lost or repeated."""
+    url = settings.broker_url or settings.redis_url
+    assert url is not None
+    application = Celery("aiforge", broker=url, set_as_current=False)
+    queues = [Queue(queue(settings.namespace, lane)) for lane in Lane]
+    application.conf.update(
+        task_queues=queues,
+        task_default_queue=queues[0].name,
+        task_ignore_result=True,
+        task_acks_late=True,
+        task_reject_on_worker_lost=False,
+        task_serializer="json",
+        accept_content=["json"],
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_pool_limit=4,
+        broker_transport_options=transport_options(settings, url),
+    )
+    return application
+
+
+def transport_options(settings: ContractSettings, url: str) -> dict[str, object]:
+    """Redis needs its restore scan every 5 s instead of every 100 s, and lanes in order of priority."""
+    if not url.startswith(("redis", "rediss", "unix")):
+        return {}
+    return {
+        "global_keyprefix": Keys(settings.namespace).broker_prefix(),
+        "queue_order_strategy": "priority",
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+        "socket_timeout": 15,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    }

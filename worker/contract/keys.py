@@ -1,0 +1,192 @@
+"""Every Redis name, in one place.
+
+A name begins with its shard's hash tag, `{<namespace>:<shard>}`, so that all keys of a conversation,
+and the indexes of its shard, stand on one slot. `<work>` is a turn id, or `<batch id>/<first index>`
+for a slice of a batch.
+
+    key                     type    expires             written by                     read by
+    turn:<turn>             hash    after the turn      submit claim append finish …   get, reap
+    log:<turn>              list    after the turn      every script that emits        read
+    ledger:<work owner>     hash    after the turn      claim, ledger, finish          usage
+    conv:<tenant>:<id>      hash    never               submit, open, finish           claim
+    msgs:<tenant>:<id>      list    never               finish                         claim, history
+    fifo:<tenant>:<id>      list    never (empty: gone) submit, finish, cancel         finish
+    batch:<batch>           hash    after the batch     batch_*                        get
+    items:<batch>           list    after the batch     batch_items                    batch_claim
+    rows:<batch>            hash    after the batch     batch_rows                     results
+    slices:<batch>          hash    after the batch     batch_claim, batch_rows        batch_release
+    redo:<batch>            list    after the batch     batch_release                  batch_claim
+    leases                  zset    never (empty: gone) claim, heartbeat, finish …     reap
+    fences                  hash    never (empty: gone) claim, finish …                heartbeat
+    ready                   zset    never (empty: gone) submit, claim, finish …        reap
+    wakes                   hash    never (empty: gone) reap, claim                    reap
+    totals                  hash    never               finish, ledger, batch_rows     metrics
+    reaper                  string  2 s                 reap                           reap
+    <namespace>:workers     zset    60 s                presence                       stats
+
+Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
+(turn ids to cancel).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+SHARDS: Final = 64
+_BATCH_PREFIX: Final = "batch_"
+_CONVERSATION_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
+_BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
+
+
+def shard_of(tenant: str, name: str) -> int:
+    """The shard of a tenant's conversation or batch; never changes for a given pair."""
+    return zlib.crc32(f"{tenant}:{name}".encode()) % SHARDS
+
+
+def new_turn_id(shard: int) -> str:
+    """Two digits of shard, then 20 random hex digits."""
+    return f"{shard:02d}{secrets.token_hex(10)}"
+
+
+def new_batch_id(tenant: str) -> str:
+    """`batch_`, two digits of shard, then 20 random hex digits."""
+    random = secrets.token_hex(10)
+    return f"{_BATCH_PREFIX}{shard_of(tenant, random):02d}{random}"
+
+
+def shard_of_id(work: str) -> int:
+    """The shard that a turn id, batch id or slice id carries."""
+    return int(work.removeprefix(_BATCH_PREFIX)[:2])
+
+
+def is_turn_id(text: str) -> bool:
+    """Whether this can be a turn's id."""
+    return _TURN_ID.fullmatch(text) is not None
+
+
+def is_batch_id(text: str) -> bool:
+    """Whether this can be a batch's id."""
+    return _BATCH_ID.fullmatch(text) is not None
+
+
+def is_conversation_id(text: str) -> bool:
+    """Whether this can be a conversation's id, issued or the caller's own."""
+    return _CONVERSATION_ID.fullmatch(text) is not None
+
+
+def is_batch(work: str) -> bool:
+    """Whether a member of a shard's index is a batch or one of its slices."""
+    return work.startswith(_BATCH_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Builds the names of one namespace."""
+
+    namespace: str
+
+    def _of(self, shard: int, name: str) -> str:
+        return f"{{{self.namespace}:{shard:02d}}}:{name}"
+
+    def turn(self, turn_id: str) -> str:
+        return self._of(shard_of_id(turn_id), f"turn:{turn_id}")
+
+    def log(self, turn_id: str) -> str:
+        return self._of(shard_of_id(turn_id), f"log:{turn_id}")
+
+    def ledger(self, owner: str) -> str:
+        """The provider calls of a turn or of a batch."""
+        return self._of(shard_of_id(owner), f"ledger:{owner}")
+
+    def conversation(self, tenant: str, conversation_id: str) -> str:
+        return self._of(shard_of(tenant, conversation_id), f"conv:{tenant}:{conversation_id}")
+
+    def messages(self, tenant: str, conversation_id: str) -> str:
+        return self._of(shard_of(tenant, conversation_id), f"msgs:{tenant}:{conversation_id}")
+
+    def fifo(self, tenant: str, conversation_id: str) -> str:
+        return self._of(shard_of(tenant, conversation_id), f"fifo:{tenant}:{conversation_id}")
+
+    def batch(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"batch:{batch_id}")
+
+    def items(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"items:{batch_id}")
+
+    def rows(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"rows:{batch_id}")
+
+    def slices(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"slices:{batch_id}")
+
+    def redo(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"redo:{batch_id}")
+
+    def leases(self, shard: int) -> str:
+        return self._of(shard, "leases")
+
+    def fences(self, shard: int) -> str:
+        return self._of(shard, "fences")
+
+    def ready(self, shard: int) -> str:
+        return self._of(shard, "ready")
+
+    def wakes(self, shard: int) -> str:
+        return self._of(shard, "wakes")
+
+    def totals(self, shard: int) -> str:
+        return self._of(shard, "totals")
+
+    def reaper(self, shard: int) -> str:
+        return self._of(shard, "reaper")
+
+    def of_turn(self, turn_id: str, tenant: str, conversation_id: str) -> list[str]:
+        """All keys of a turn, in the order in which the scripts take them."""
+        shard = shard_of_id(turn_id)
+        return [
+            self.turn(turn_id),
+            self.log(turn_id),
+            self.conversation(tenant, conversation_id),
+            self.messages(tenant, conversation_id),
+            self.fifo(tenant, conversation_id),
+            *self._of_shard(shard),
+            self.ledger(turn_id),
+            self.totals(shard),
+        ]
+
+    def of_batch(self, batch_id: str) -> list[str]:
+        """All keys of a batch, in the order in which the scripts take them."""
+        shard = shard_of_id(batch_id)
+        return [
+            self.batch(batch_id),
+            self.items(batch_id),
+            self.rows(batch_id),
+            self.slices(batch_id),
+            self.redo(batch_id),
+            *self._of_shard(shard),
+            self.ledger(batch_id),
+            self.totals(shard),
+        ]
+
+    def _of_shard(self, shard: int) -> list[str]:
+        return [self.ready(shard), self.wakes(shard), self.leases(shard), self.fences(shard)]
+
+    def events(self, turn_id: str) -> str:
+        """The channel on which a turn's events are published."""
+        return self._of(shard_of_id(turn_id), f"events:{turn_id}")
+
+    def control(self) -> str:
+        """The channel that tells workers which turns to cancel."""
+        return f"{self.namespace}:control"
+
+    def workers(self) -> str:
+        return f"{self.namespace}:workers"
+
+    def broker_prefix(self) -> str:
+        """Stands before every key that Celery's transport writes."""
+        return f"{self.namespace}:broker:"

@@ -1,0 +1,150 @@
+"""Stored bytes to values and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+
+from aiforge.core.types import ProviderCall, Usage
+from worker.contract.connection import Argument
+from worker.contract.schemas import (
+    Batch,
+    BatchState,
+    Conversation,
+    ConversationSettings,
+    Turn,
+    TurnFailure,
+    TurnRequest,
+    TurnState,
+)
+
+UNIT: Final = Decimal("1e-12")
+"""Totals are kept as integers of this many USD."""
+
+
+class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a turn's record gains when it ends."""
+
+    answer: str | None = None
+    error: TurnFailure | None = None
+    usage: Usage | None = None
+    cost: Decimal | None = None
+    model: str | None = None
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def text(value: bytes | None) -> str:
+    return value.decode() if value is not None else ""
+
+
+def fields(flat: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, bytes]:
+    """A hash as RESP2 or RESP3 gives it."""
+    if isinstance(flat, Mapping):
+        return {key.decode(): value for key, value in flat.items()}
+    return {flat[index].decode(): flat[index + 1] for index in range(0, len(flat), 2)}
+
+
+def seconds(milliseconds: bytes | None) -> float | None:
+    return int(milliseconds) / 1000 if milliseconds is not None else None
+
+
+def units(cost: Decimal | None) -> int:
+    """USD as the integer that the totals add."""
+    return int((cost / UNIT).to_integral_value()) if cost is not None else 0
+
+
+def usd(amount: int | bytes | None) -> Decimal:
+    """The inverse of `units`."""
+    return (Decimal(int(amount or 0)) * UNIT).normalize() + Decimal(0)
+
+
+def turn(turn_id: str, record: Mapping[str, bytes], *, replayed: bool = False) -> Turn:
+    request = msgspec.json.decode(record["body"], type=TurnRequest)
+    outcome = msgspec.json.decode(record.get("result", b"{}"), type=TurnOutcome)
+    return Turn(
+        turn_id=turn_id,
+        conversation_id=text(record["conversation_id"]),
+        state=TurnState(text(record["state"])),
+        answer=outcome.answer,
+        error=outcome.error,
+        usage=outcome.usage,
+        cost=outcome.cost,
+        attempts=int(record["attempts"]),
+        model=outcome.model or request.model,
+        metadata=request.metadata,
+        created_at=int(record["created_at"]) / 1000,
+        finished_at=seconds(record.get("finished_at")),
+        replayed=replayed,
+    )
+
+
+def conversation(conversation_id: str, record: Mapping[str, bytes], messages: int) -> Conversation:
+    settings = msgspec.json.decode(record["settings"], type=ConversationSettings)
+    return Conversation(
+        conversation_id=conversation_id,
+        created_at=int(record["created_at"]) / 1000,
+        messages=messages,
+        system_prompt=settings.system_prompt,
+        model=settings.model,
+        memory_k=int(record["memory_k"]),
+        metadata=settings.metadata,
+    )
+
+
+def batch(batch_id: str, record: Mapping[str, bytes]) -> Batch:
+    defaults = msgspec.json.decode(record["defaults"])
+
+    def count(name: str) -> int:
+        return int(record.get(name, b"0"))
+
+    return Batch(
+        batch_id=batch_id,
+        state=BatchState(text(record["state"])),
+        total=count("total"),
+        completed=count("completed"),
+        failed=count("failed"),
+        usage=Usage(
+            input_tokens=count("input_tokens"),
+            output_tokens=count("output_tokens"),
+            cached_tokens=count("cached_tokens"),
+            reasoning_tokens=count("reasoning_tokens"),
+        ),
+        cost=usd(count("units")),
+        unpriced_calls=count("unpriced"),
+        metadata=defaults.get("metadata"),
+        model=defaults.get("model"),
+        created_at=int(record["created_at"]) / 1000,
+        started_at=seconds(record.get("started_at")),
+        finished_at=seconds(record.get("finished_at")),
+        cancelled_at=seconds(record.get("cancelled_at")),
+    )
+
+
+def settled(calls: Sequence[ProviderCall]) -> list[Argument]:
+    """Calls as the scripts take them: id, row, number of amounts, amounts…"""
+    arguments: list[Argument] = []
+    for call in calls:
+        amounts = _amounts(call)
+        arguments += [call.call_id, encode(call), len(amounts), *amounts]
+    return arguments
+
+
+def _amounts(call: ProviderCall) -> list[Argument]:
+    prefix = f"{call.provider}|{call.model}|"
+    usage = call.usage or Usage()
+    counted = {
+        f"calls:{call.outcome}": 1,
+        "input": usage.input_tokens,
+        "output": usage.output_tokens,
+        "cached": usage.cached_tokens,
+        "reasoning": usage.reasoning_tokens,
+        "units": units(call.cost),
+        "unpriced": int(call.cost is None and call.outcome == "ok"),
+    }
+    return [part for name, amount in counted.items() if amount for part in (prefix + name, amount)]

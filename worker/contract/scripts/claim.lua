@@ -1,0 +1,37 @@
+-- Gives a queued turn to a worker, and everything it needs to run it, in one round trip.
+-- Repeating the call with the same token gives the same answer.
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals
+-- ARGV turn_id worker token lease_ms channel keep max_version suspect_busy call_id call_row
+-- Returns { 'claimed', fence, attempts, suspect, now, created_at, body, conv settings, memory_k, messages }
+--      or { 'gone' } | { 'newer' } | { 'later' } | { 'refused', state }.
+local key, turn_id, token = turn_keys(), ARGV[1], ARGV[3]
+
+local record = redis.call('HMGET', key.turn, 'state', 'version', 'claim', 'crashes')
+local state, crashes = record[1], tonumber(record[4] or 0)
+if not state then return { 'gone' } end
+if tonumber(record[2]) > tonumber(ARGV[7]) then return { 'newer' } end
+
+local suspect = crashes >= 2
+if not (state == 'running' and record[3] == token) then
+  if state ~= 'queued' then return { 'refused', state } end
+  if redis.call('HGET', key.conv, 'active') ~= turn_id then return { 'refused', 'waiting' } end
+  if suspect and ARGV[8] == '1' then return { 'later' } end
+
+  local now = now_ms()
+  local fence = redis.call('HINCRBY', key.turn, 'fence', 1)
+  local attempts = redis.call('HINCRBY', key.turn, 'attempts', 1)
+  redis.call('HSET', key.turn, 'state', 'running', 'worker', ARGV[2], 'claim', token, 'appended', 0)
+  redis.call('ZREM', key.ready, turn_id)
+  redis.call('HDEL', key.wakes, turn_id)
+  redis.call('ZADD', key.leases, int(now + tonumber(ARGV[4])), turn_id)
+  redis.call('HSET', key.fences, turn_id, fence)
+  redis.call('HSET', key.ledger, ARGV[9], ARGV[10])
+  local events = { '{"type":"started","attempt":' .. attempts .. '}' }
+  if fence > 1 then table.insert(events, 1, '{"type":"reset","attempt":' .. attempts .. '}') end
+  emit(key.turn, key.log, ARGV[5], tonumber(ARGV[6]), events)
+end
+
+local fields = redis.call('HMGET', key.turn, 'fence', 'attempts', 'created_at', 'body')
+local settings = redis.call('HMGET', key.conv, 'settings', 'memory_k')
+return { 'claimed', fields[1], fields[2], suspect and 1 or 0, int(now_ms()), fields[3], fields[4], settings[1], settings[2],
+  redis.call('LRANGE', key.msgs, -tonumber(settings[2]), -1) }

@@ -1,0 +1,122 @@
+-- Stands before every script: the steps that several transitions share.
+-- Time is Redis's own; all times are Unix milliseconds.
+
+local function now_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- A plain integer: tostring() of a large number would write an exponent.
+local function int(number)
+  return string.format('%.0f', number)
+end
+
+-- The keys of a turn: every script that changes its state is given all of them in this order.
+local function turn_keys()
+  return { turn = KEYS[1], log = KEYS[2], conv = KEYS[3], msgs = KEYS[4], fifo = KEYS[5], ready = KEYS[6],
+    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11] }
+end
+
+-- The keys of a batch, likewise.
+local function batch_keys()
+  return { batch = KEYS[1], items = KEYS[2], rows = KEYS[3], slices = KEYS[4], redo = KEYS[5], ready = KEYS[6],
+    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11] }
+end
+
+-- Appends events to a turn's log and publishes them with the first one's sequence number.
+local function emit(turn, log, channel, keep, events)
+  if #events == 0 then return end
+  local trimmed = tonumber(redis.call('HGET', turn, 'trimmed') or 0)
+  local length
+  for start = 1, #events, 500 do
+    length = redis.call('RPUSH', log, unpack(events, start, math.min(start + 499, #events)))
+  end
+  local first = trimmed + length - #events + 1
+  if length > keep then
+    redis.call('LTRIM', log, length - keep, -1)
+    redis.call('HINCRBY', turn, 'trimmed', length - keep)
+  end
+  redis.call('PUBLISH', channel, int(first) .. '\n' .. table.concat(events, '\n'))
+end
+
+-- Writes the final row of a provider call, once, and adds it to the totals.
+-- amounts: field, integer, field, integer, …
+local function settle(key, call_id, row, amounts)
+  local before = redis.call('HGET', key.ledger, call_id)
+  if before and string.find(before, '"outcome":"lost"', 1, true) then
+    local lost = cjson.decode(before)
+    redis.call('HINCRBY', key.totals, lost.provider .. '|' .. lost.model .. '|calls:lost', -1)
+  elseif before and not string.find(before, '"outcome":"intended"', 1, true) then
+    return
+  end
+  redis.call('HSET', key.ledger, call_id, row)
+  for index = 1, #amounts, 2 do
+    redis.call('HINCRBY', key.totals, amounts[index], amounts[index + 1])
+  end
+end
+
+-- Marks a call that a dead attempt left open; what it cost is not known.
+local function lose(key, call_id, row)
+  local changed, count = string.gsub(row, '"outcome":"intended"', '"outcome":"lost"', 1)
+  if count == 0 then return end
+  local call = cjson.decode(row)
+  redis.call('HSET', key.ledger, call_id, changed)
+  redis.call('HINCRBY', key.totals, call.provider .. '|' .. call.model .. '|calls:lost', 1)
+end
+
+-- Settles `count` calls that stand in ARGV from `at` on, each as
+-- call id, row, number of amounts, amounts…; returns the position behind them.
+local function settle_from(key, at, count)
+  for _ = 1, count do
+    local amounts, last = {}, at + 2 + tonumber(ARGV[at + 2])
+    for position = at + 3, last do amounts[#amounts + 1] = ARGV[position] end
+    settle(key, ARGV[at], ARGV[at + 1], amounts)
+    at = last + 1
+  end
+  return at
+end
+
+-- Takes `count` values of ARGV from `at` on; returns them and the position behind them.
+local function take(at, count)
+  local values = {}
+  for index = at, at + count - 1 do values[#values + 1] = ARGV[index] end
+  return values, at + count
+end
+
+-- Ends a turn in a terminal state and hands out the conversation's next one.
+-- Returns the id of that turn, or ''.
+local function conclude(key, turn_id, state, result, events, channel, keep, ttl_ms, wake_ms)
+  local now = now_ms()
+  redis.call('HSET', key.turn, 'state', state, 'result', result, 'finished_at', int(now))
+  redis.call('HDEL', key.turn, 'cancel', 'worker')
+  emit(key.turn, key.log, channel, keep, events)
+  redis.call('ZREM', key.leases, turn_id)
+  redis.call('HDEL', key.fences, turn_id)
+  redis.call('ZREM', key.ready, turn_id)
+  redis.call('HDEL', key.wakes, turn_id)
+  redis.call('PEXPIRE', key.turn, ttl_ms)
+  redis.call('PEXPIRE', key.log, ttl_ms)
+  redis.call('PEXPIRE', key.ledger, ttl_ms)
+  if redis.call('HGET', key.conv, 'active') ~= turn_id then
+    redis.call('LREM', key.fifo, 1, turn_id)
+    return ''
+  end
+  local following = redis.call('LPOP', key.fifo)
+  if not following then
+    redis.call('HDEL', key.conv, 'active')
+    return ''
+  end
+  redis.call('HSET', key.conv, 'active', following)
+  redis.call('ZADD', key.ready, int(now + wake_ms), following)
+  return following
+end
+
+-- Ends a batch and lets its keys expire.
+local function end_batch(key, batch_id, state, ttl_ms)
+  redis.call('HSET', key.batch, 'state', state, 'finished_at', int(now_ms()))
+  redis.call('ZREM', key.ready, batch_id)
+  redis.call('HDEL', key.wakes, batch_id)
+  for _, name in ipairs({ 'batch', 'items', 'rows', 'slices', 'redo', 'ledger' }) do
+    redis.call('PEXPIRE', key[name], ttl_ms)
+  end
+end

@@ -1,0 +1,76 @@
+"""What worker and API do alike when they start: check, listen, say that they are ready."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import sys
+from typing import Final
+
+from aiforge.core.settings import PREFIX, AIForgeSettings
+from aiforge.core.types import ConfigError
+from worker.contract.settings import ContractSettings
+
+READY_FD: Final = "AIFORGE_READY_FD"
+"""Names a file descriptor that gets one JSON line when the service is ready."""
+_TRIED: Final = 100
+"""How many ports after a taken default one are tried."""
+
+
+def check(settings: ContractSettings) -> AIForgeSettings:
+    """The library's settings, when the service can start with them and these; else ConfigError."""
+    if settings.redis_url is None:
+        raise ConfigError(
+            "AIFORGE_REDIS_URL: not set; set it, or start with `aiforge up`, which brings a server of its own"
+        )
+    library = AIForgeSettings.load()
+    if library.PROVIDER == "openai" and library.OPENAI_API_KEY is None:
+        raise ConfigError(
+            "AIFORGE_OPENAI_API_KEY: provider openai needs a key; set it, or AIFORGE_PROVIDER=offline"
+        )
+    return library
+
+
+def listen(host: str, port: int, *, setting: str, chosen: bool) -> socket.socket:
+    """A listening socket; raises ConfigError naming `setting`, such as `API`, when that cannot be.
+
+    A port that nobody chose moves on when it is taken; a chosen one does not.
+    """
+    for candidate in range(port, port + (1 if chosen or port == 0 else _TRIED)):
+        try:
+            return _bound(host, candidate)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(f"{PREFIX}{setting}_HOST: cannot listen on {host}: {error}") from None
+    raise ConfigError(f"{PREFIX}{setting}_PORT: port {port} is taken; choose another, or 0 for any free one")
+
+
+def announce(**ready: object) -> None:
+    """Tell who started this process that it is ready."""
+    descriptor = os.environ.get(READY_FD)
+    if descriptor is not None:
+        with os.fdopen(int(descriptor), "w") as pipe:
+            pipe.write(json.dumps(ready) + "\n")
+
+
+def say(line: str) -> None:
+    """One line for whoever looks at the terminal."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(2048)
+    except OSError:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,87 @@
+"""Sends wake-ups from a thread of its own: publishing blocks, and no event loop may wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue as queues
+import threading
+from typing import Any, Final
+
+from celery import Celery
+from kombu.exceptions import KombuError, OperationalError
+
+from worker.contract.broker import celery_application
+from worker.contract.queues import TASKS, lane_of, queue
+from worker.contract.schemas import Lane
+from worker.contract.settings import ContractSettings
+
+MAX_ROUND: Final = 500
+CLOSE_SECONDS: Final = 5.0
+_log = logging.getLogger(__name__)
+
+
+class Waker:
+    """Fire and forget: a wake-up that cannot be sent is found missing by the reaper."""
+
+    def __init__(self, settings: ContractSettings, application: Celery | None = None) -> None:
+        self._namespace = settings.namespace
+        self._application = application or celery_application(settings)
+        self._waiting: queues.SimpleQueue[str | None] = queues.SimpleQueue()
+        self._thread = threading.Thread(target=self._send_all, name="wake", daemon=True)
+        self._thread.start()
+
+    def wake(self, work: str, *, times: int = 1) -> None:
+        """Ask for a worker to look at a turn or batch; returns at once."""
+        for _ in range(times):
+            self._waiting.put(work)
+
+    async def close(self) -> None:
+        """Send what is waiting, then stop."""
+        self._waiting.put(None)
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        self._application.close()
+
+    async def depth(self) -> dict[Lane, int]:
+        """How many wake-ups wait in each lane, as the broker says."""
+        return await asyncio.to_thread(self._depth)
+
+    def _depth(self) -> dict[Lane, int]:
+        with self._application.connection_for_read() as connection:
+            channel = connection.default_channel
+            return {lane: _size(channel, queue(self._namespace, lane)) for lane in Lane}
+
+    def _send_all(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            works = [first]
+            while len(works) < MAX_ROUND and not self._waiting.empty():
+                following = self._waiting.get()
+                if following is None:
+                    self._waiting.put(None)
+                    break
+                works.append(following)
+            try:
+                self._send(works)
+            except (KombuError, OperationalError, OSError) as error:
+                _log.warning("wake_ups_not_sent", extra={"count": len(works), "reason": type(error).__name__})
+
+    def _send(self, works: list[str]) -> None:
+        with self._application.producer_pool.acquire(block=True) as producer, producer.batch():
+            for work in works:
+                lane = lane_of(work)
+                self._application.send_task(
+                    TASKS[lane],
+                    args=(work,),
+                    queue=queue(self._namespace, lane),
+                    producer=producer,
+                    argsrepr=f"({work[:14]}…)",
+                    retry=False,
+                    ignore_result=True,
+                )
+
+
+def _size(channel: Any, name: str) -> int:
+    try:
+        return int(channel.queue_declare(queue=name, passive=True).message_count)
+    except channel.connection.client.channel_errors:
+        return 0

@@ -1,0 +1,55 @@
+"""Event loops in threads of their own: one for turns, one for upkeep, each for the life of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
+
+import uvloop
+
+T = TypeVar("T")
+STOP_SECONDS: Final = 5.0
+_log = logging.getLogger(__name__)
+
+
+class LoopThread:
+    """An event loop that runs until `stop`."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine from any other thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end from any other thread."""
+        return self.submit(coroutine).result()
+
+    def stop(self) -> None:
+        """Cancel what still runs, wait for it to clean up, end the thread."""
+        self.run(_cancel_rest())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+async def _cancel_rest() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    if rest:
+        _, stuck = await asyncio.wait(rest, timeout=STOP_SECONDS)
+        for task in stuck:
+            _log.error("task_does_not_end", extra={"reason": task.get_name()})
+    await asyncio.get_running_loop().shutdown_asyncgens()

@@ -1,0 +1,118 @@
+"""Every metric of the worker, each with one sentence; labels are closed sets, never an id."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from aiforge.core.types import ProviderCall
+
+REGISTRY: Final = CollectorRegistry()
+_WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+TURNS: Final = Counter(
+    "aiforge_turns_total",
+    "Attempts at turns and slices that ended, by how.",
+    ("lane", "outcome"),
+    registry=REGISTRY,
+)
+TURN_SECONDS: Final = Histogram(
+    "aiforge_turn_duration_seconds",
+    "Time from the claim of a turn or item to its commit.",
+    ("lane",),
+    buckets=_WAITS,
+    registry=REGISTRY,
+)
+QUEUE_SECONDS: Final = Histogram(
+    "aiforge_queue_wait_seconds",
+    "Time from the submission of a turn to its claim.",
+    ("lane",),
+    buckets=_WAITS,
+    registry=REGISTRY,
+)
+FIRST_TOKEN_SECONDS: Final = Histogram(
+    "aiforge_time_to_first_token_seconds",
+    "Time from the submission of a turn to its first token.",
+    ("lane",),
+    buckets=_WAITS,
+    registry=REGISTRY,
+)
+IN_FLIGHT: Final = Gauge(
+    "aiforge_turns_in_flight", "Turns and slices that run now.", ("lane",), registry=REGISTRY
+)
+FAILURES: Final = Counter(
+    "aiforge_failures_total",
+    "Turns and items that ended without an answer.",
+    ("lane", "code"),
+    registry=REGISTRY,
+)
+ITEMS: Final = Counter(
+    "aiforge_items_total", "Batch items that ended, by how.", ("outcome",), registry=REGISTRY
+)
+TOKENS: Final = Counter(
+    "aiforge_tokens_total",
+    "Tokens of this worker's provider calls; cached are part of input, reasoning part of output.",
+    ("kind",),
+    registry=REGISTRY,
+)
+COST: Final = Counter(
+    "aiforge_cost_usd_total", "Cost of this worker's priced provider calls in USD.", registry=REGISTRY
+)
+CALLS: Final = Counter(
+    "aiforge_provider_calls_total",
+    "Requests to a model, by what for and how they ended.",
+    ("purpose", "outcome"),
+    registry=REGISTRY,
+)
+UNPRICED: Final = Counter(
+    "aiforge_unpriced_calls_total", "Provider calls of models whose price is not known.", registry=REGISTRY
+)
+REAPED: Final = Counter(
+    "aiforge_reaped_total",
+    "Leases that ran out, and wake-ups that were sent again.",
+    ("kind",),
+    registry=REGISTRY,
+)
+DROPPED: Final = Counter(
+    "aiforge_messages_dropped_total",
+    "Wake-ups without effect: garbage, forged, repeated or out of date.",
+    ("reason",),
+    registry=REGISTRY,
+)
+LOOP_LAG: Final = Gauge(
+    "aiforge_event_loop_lag_seconds", "How late the turns' event loop last was.", registry=REGISTRY
+)
+HEARTBEAT_AGE: Final = Gauge(
+    "aiforge_heartbeat_age_seconds", "Time since this worker's leases were last renewed.", registry=REGISTRY
+)
+BUILD: Final = Gauge(
+    "aiforge_build_info", "The version that runs; always 1.", ("version",), registry=REGISTRY
+)
+
+_FAILURE_CODES: Final = frozenset(
+    {
+        "internal_error", "invalid_config", "provider_error", "rate_limited", "provider_timeout",
+        "provider_authentication", "provider_refused", "provider_unavailable", "provider_stream_cut",
+        "provider_empty_answer", "dead_lettered",
+    }
+)  # fmt: skip
+
+
+def count_failure(lane: str, code: str) -> None:
+    """Codes outside the closed set are counted as `other`."""
+    FAILURES.labels(lane, code if code in _FAILURE_CODES else "other").inc()
+
+
+def count_call(call: ProviderCall) -> None:
+    """Count a provider call that ended."""
+    CALLS.labels(call.purpose, call.outcome).inc()
+    if call.usage is not None:
+        TOKENS.labels("input").inc(call.usage.input_tokens)
+        TOKENS.labels("output").inc(call.usage.output_tokens)
+        TOKENS.labels("cached").inc(call.usage.cached_tokens)
+        TOKENS.labels("reasoning").inc(call.usage.reasoning_tokens)
+    if call.cost is not None:
+        COST.inc(float(call.cost))
+    elif call.outcome == "ok":
+        UNPRICED.inc()

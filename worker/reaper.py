@@ -1,0 +1,91 @@
+"""Finds what nobody works on: leases that ran out, and ready work whose wake-up was lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kombu.exceptions import KombuError, OperationalError
+
+from aiforge.core.events import Error, Failed
+from worker import metrics
+from worker.contract.batches import BatchStore, Dead
+from worker.contract.errors import NotFound, Unavailable
+from worker.contract.keys import SHARDS, is_batch
+from worker.contract.schemas import BatchRow, Lane, TurnFailure
+from worker.contract.store import TurnStore
+from worker.contract.wake import Waker
+
+TICK_SECONDS: Final = 1.0
+_log = logging.getLogger(__name__)
+_DEAD = TurnFailure("dead_lettered", "every worker that ran this died")
+
+
+class Reaper:
+    """One in every worker; each shard is looked after by the one that holds the shard's lock."""
+
+    def __init__(self, worker: str, store: TurnStore, batches: BatchStore, waker: Waker) -> None:
+        self._worker = worker
+        self._store = store
+        self._batches = batches
+        self._waker = waker
+
+    async def watch(self, draining: Callable[[], bool]) -> None:
+        """Tick until the worker drains; a Redis or broker that is away is tried again at the next tick."""
+        while not draining():
+            try:
+                await self.tick()
+            except (Unavailable, KombuError, OperationalError, OSError) as error:
+                _log.warning("reaper_waits", extra={"reason": type(error).__name__})
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def tick(self) -> None:
+        """Requeue everything whose lease ran out, then wake what is due."""
+        found = await self._store.reap(range(SHARDS), self._worker)
+        for work in [work for shard in found for work in shard.expired]:
+            metrics.REAPED.labels("lease").inc()
+            await (self._slice_died(work) if is_batch(work) else self._turn_died(work))
+        due = [work for shard in found for work in shard.due]
+        if due:
+            await self._wake(due, ready=sum(shard.ready for shard in found))
+
+    async def _wake(self, due: list[str], ready: int) -> None:
+        """Never more wake-ups than work that none is on its way for."""
+        depth = await self._waker.depth()
+        turns = [work for work in due if not is_batch(work)]
+        missing = max(0, ready - depth[Lane.CHAT])
+        for turn_id in turns[:missing]:
+            metrics.REAPED.labels("wake").inc()
+            self._waker.wake(turn_id)
+        for batch_id in (work for work in due if is_batch(work)):
+            times = max(0, await self._batches.waiting(batch_id) - depth[Lane.BATCH])
+            metrics.REAPED.labels("wake").inc(times)
+            self._waker.wake(batch_id, times=times)
+
+    async def _turn_died(self, turn_id: str) -> None:
+        try:
+            place = await self._store.place(turn_id)
+        except NotFound:
+            return
+        answer, following = await self._store.requeue(
+            place,
+            None,
+            failure=_DEAD,
+            events=[Error(_DEAD.code, _DEAD.message), Failed(_DEAD.code, _DEAD.message)],
+        )
+        if answer == "dead":
+            metrics.count_failure(Lane.CHAT.value, _DEAD.code)
+        next_id = turn_id if answer == "queued" else following
+        if next_id is not None:
+            self._waker.wake(next_id)
+
+    async def _slice_died(self, work: str) -> None:
+        batch_id, _, start = work.partition("/")
+        answer = await self._batches.release(batch_id, int(start), None)
+        if isinstance(answer, Dead):
+            metrics.count_failure(Lane.BATCH.value, _DEAD.code)
+            row = BatchRow(index=answer.position, id=answer.item.id, status="error", error=_DEAD)
+            await self._batches.store(batch_id, int(start), answer.fence, [row], calls=[], over=True)
+        self._waker.wake(batch_id)

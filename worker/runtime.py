@@ -1,0 +1,155 @@
+"""Everything a process needs to run turns, put together once and taken apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from aiforge.core.settings import AIForgeSettings
+from worker import metrics
+from worker.contract.batches import BatchStore
+from worker.contract.connection import Connection
+from worker.contract.errors import Unavailable
+from worker.contract.store import TurnStore
+from worker.contract.wake import Waker
+from worker.leases import Leases
+from worker.loop import LoopThread
+from worker.reaper import Reaper
+from worker.settings import WorkerSettings
+from worker.slices import SliceRunner
+from worker.specs import Specs
+from worker.stream import Flusher
+from worker.suspects import SuspectSlot
+from worker.turns import TurnRunner
+
+PRESENCE_SECONDS: Final = 3.0
+LAG_SECONDS: Final = 1.0
+HAND_BACK_SECONDS: Final = 5.0
+
+
+class Runtime:
+    """One per process. Turns run on `turns_loop`, heartbeats, reaper and control on `upkeep`."""
+
+    def __init__(self, settings: WorkerSettings, library: AIForgeSettings, worker: str) -> None:
+        assert settings.redis_url is not None
+        self.settings = settings
+        self.worker = worker
+        self.leases = Leases()
+        self.waker = Waker(settings)
+        self.turns_loop = LoopThread("turns")
+        self.upkeep = LoopThread("upkeep")
+        self._draining = self._stopped = False
+        self._connection = Connection(settings.redis_url)
+        self._upkeep_connection = Connection(settings.redis_url)
+        self._store = TurnStore(self._upkeep_connection, settings)
+        self.turns, self.slices = self.turns_loop.run(self._runners(library))
+        for task in (self._beat(), self._watch(), self._control(), self._presence(), self._lag()):
+            self.upkeep.submit(task)
+
+    @property
+    def draining(self) -> bool:
+        """No new work is taken."""
+        return self._draining
+
+    @property
+    def heartbeat_age(self) -> float:
+        """Seconds since the leases were renewed last."""
+        return time.monotonic() - self.leases.renewed_at
+
+    def drain(self, grace: float) -> None:
+        """Take nothing more; hand back what still runs after `grace` seconds. Safe in a signal handler."""
+        self._draining = True
+        self.upkeep.loop.call_soon_threadsafe(
+            self.upkeep.loop.call_later, grace, self.leases.stop_all, "handed_back"
+        )
+
+    def stop(self) -> None:
+        """End everything; what still runs is handed back first."""
+        self._draining = True
+        self.leases.stop_all("handed_back")
+        self.upkeep.run(self.leases.let_go(HAND_BACK_SECONDS))
+        self._stopped = True
+        self.turns_loop.stop()
+        self.upkeep.run(self._close())
+        self.upkeep.stop()
+
+    async def _runners(self, library: AIForgeSettings) -> tuple[TurnRunner, SliceRunner]:
+        store = TurnStore(self._connection, self.settings)
+        specs, suspects = Specs(library), SuspectSlot()
+        turns = TurnRunner(
+            worker=self.worker,
+            store=store,
+            flusher=Flusher(store),
+            leases=self.leases,
+            specs=specs,
+            waker=self.waker,
+            suspects=suspects,
+            draining=lambda: self._draining,
+        )
+        slices = SliceRunner(
+            store=store,
+            batches=BatchStore(self._connection, self.settings),
+            leases=self.leases,
+            specs=specs,
+            waker=self.waker,
+            suspects=suspects,
+            draining=lambda: self._draining,
+        )
+        return turns, slices
+
+    async def _beat(self) -> None:
+        every = self.settings.lease_seconds / 4
+        await self.leases.keep(self._store, every, lambda: self._draining)
+
+    async def _watch(self) -> None:
+        batches = BatchStore(self._upkeep_connection, self.settings)
+        reaper = Reaper(self.worker, self._store, batches, self.waker)
+        await reaper.watch(lambda: self._draining)
+
+    async def _presence(self) -> None:
+        while not self._draining:
+            try:
+                await self._store.presence(self.worker, 4 * PRESENCE_SECONDS)
+            except Unavailable:
+                metrics.HEARTBEAT_AGE.set(self.heartbeat_age)
+            await asyncio.sleep(PRESENCE_SECONDS)
+
+    async def _control(self) -> None:
+        """Stop the turns that someone cancels."""
+        channel = self._store.keys.control()
+        while not self._stopped:
+            try:
+                async with self._upkeep_connection.client.pubsub() as pubsub:
+                    await pubsub.subscribe(channel)
+                    # redis-py can swallow a cancellation here, so the flag is looked at as well.
+                    while not self._stopped:
+                        message = await pubsub.get_message(
+                            ignore_subscribe_messages=True, timeout=LAG_SECONDS
+                        )
+                        if message is not None:
+                            self.leases.stop(message["data"].decode(), "cancelled")
+            except (RedisError, OSError):
+                await asyncio.sleep(LAG_SECONDS)
+
+    async def _lag(self) -> None:
+        """How late the turns' loop is; a turn that blocks it shows here, never in the heartbeats."""
+        while not self._draining:
+            asked = time.perf_counter()
+            future = self.turns_loop.submit(asyncio.sleep(0))
+            await asyncio.wrap_future(future)
+            metrics.LOOP_LAG.set(time.perf_counter() - asked)
+            await asyncio.sleep(LAG_SECONDS)
+
+    async def _close(self) -> None:
+        await self.waker.close()
+        await self._upkeep_connection.close()
+
+
+def worker_name() -> str:
+    """Unique among all processes that ever ran."""
+    return f"{socket.gethostname()}:{os.getpid()}:{int(time.time() * 1000):x}"

@@ -1,0 +1,27 @@
+"""What a worker can be told."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from aiforge.core.settings import Seconds
+from worker.contract.settings import ContractSettings
+
+Pool = Literal["greenlets", "threads", "prefork", "solo"]
+
+
+class WorkerSettings(ContractSettings):
+    """Settings of one worker process."""
+
+    concurrency: int = Field(default=100, ge=1, le=5_000)
+    """How many turns and slices run at a time."""
+    pool: Pool = "threads"
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = Field(default=9808, ge=0, le=65_535)
+    """0 takes any free port; when the default is taken, the next free one is used."""
+    grace_seconds: Seconds = 30.0
+    """How long running turns may go on after SIGTERM before they are handed back."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"

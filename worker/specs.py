@@ -1,0 +1,123 @@
+"""From what is stored to what the engine needs: models, prompts, tools and windows resolved."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from aiforge.core.deltas import CallParams
+from aiforge.core.prompts import resolve_prompt
+from aiforge.core.providers import create_model
+from aiforge.core.router import choose_model
+from aiforge.core.settings import AIForgeSettings
+from aiforge.modules.chat.agent import TurnSpec
+from aiforge.modules.chat.memory import trim
+from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
+from aiforge.tools.registry import resolve
+from worker.contract.batches import Slice
+from worker.contract.schemas import BatchItem, StoredMessage
+from worker.contract.store import Claim
+
+MODELS_KEPT: Final = 64
+
+
+class _Request(Protocol):
+    """What a turn's request, an item and a batch's defaults have in common."""
+
+    @property
+    def system_prompt(self) -> str | None: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def temperature(self) -> float | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def tools(self) -> list[str] | None: ...
+
+
+class Specs:
+    """Builds the engine's input; one model object per model name and process."""
+
+    def __init__(self, settings: AIForgeSettings) -> None:
+        self._settings = settings
+        self._model = functools.lru_cache(MODELS_KEPT)(lambda name: create_model(settings, model=name))
+
+    def of_turn(self, claim: Claim) -> TurnSpec:
+        """Raises ConfigError when the request names what this worker does not have."""
+        history = trim([_plain(message) for message in claim.window], claim.memory_k)
+        return self._spec(
+            claim.request.message,
+            (claim.request,),
+            system_prompts=(claim.request.system_prompt, claim.settings.system_prompt),
+            models=(claim.request.model, claim.settings.model),
+            history=history,
+            metadata=claim.request.metadata,
+            stream=True,
+        )
+
+    def of_item(self, taken: Slice, item: BatchItem) -> TurnSpec:
+        """Items are independent: no history, no stream."""
+        return self._spec(
+            item.message,
+            (item, taken.defaults),
+            system_prompts=(item.system_prompt, taken.defaults.system_prompt),
+            models=(item.model, taken.defaults.model),
+            history=(),
+            metadata=item.metadata or taken.defaults.metadata,
+            stream=False,
+        )
+
+    def _spec(
+        self,
+        message: str | list[dict[str, Any]],
+        requests: Sequence[_Request],
+        *,
+        system_prompts: Sequence[str | None],
+        models: Sequence[str | None],
+        history: Sequence[dict[str, Any]],
+        metadata: dict[str, str] | None,
+        stream: bool,
+    ) -> TurnSpec:
+        settings = self._settings
+        name: str = _first(*models) or choose_model(settings, named=False, quality=None)
+        return TurnSpec(
+            message=message,
+            history=history,
+            system_prompt=resolve_prompt(
+                *system_prompts, settings.SYSTEM_PROMPT, default=DEFAULT_SYSTEM_PROMPT
+            ),
+            model=self._model(name),
+            provider=settings.PROVIDER,
+            model_name=name,
+            tools=resolve(_first(*(request.tools for request in requests), [])),
+            params=CallParams(
+                temperature=_first(*(request.temperature for request in requests), settings.TEMPERATURE),
+                max_tokens=_first(*(request.max_tokens for request in requests), settings.MAX_TOKENS),
+            ),
+            settings=settings,
+            metadata=metadata or {},
+            stream=stream,
+        )
+
+
+def stored(messages: Sequence[dict[str, Any]], turn_id: str) -> list[StoredMessage]:
+    """The engine's messages as memory keeps them."""
+    return [msgspec.convert({**message, "turn_id": turn_id}, StoredMessage) for message in messages]
+
+
+def _plain(message: StoredMessage) -> dict[str, Any]:
+    """A stored message as a provider takes it."""
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    for name in ("tool_calls", "tool_call_id", "name"):
+        value = getattr(message, name)
+        if value is not None:
+            plain[name] = value
+    return plain
+
+
+def _first(*candidates: Any) -> Any:
+    return next((candidate for candidate in candidates if candidate is not None), None)

@@ -1,0 +1,260 @@
+"""Runs turns: claim, engine, commit; and what happens instead when something goes wrong between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import assert_never
+
+from aiforge.core.events import (
+    Cancelled,
+    Done,
+    Error,
+    Event,
+    Failed,
+    Message,
+    Preamble,
+    Token,
+    encode,
+)
+from aiforge.core.types import AIForgeError, ProviderCall, Usage
+from aiforge.modules.chat.agent import TurnResult, run_turn
+from worker import metrics
+from worker.contract.errors import NotFound, Unavailable
+from worker.contract.records import TurnOutcome
+from worker.contract.schemas import Lane, StoredMessage, TurnFailure, TurnState
+from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
+from worker.contract.wake import Waker
+from worker.leases import Held, Leases
+from worker.ledger import Recorder
+from worker.patience import patiently
+from worker.specs import Specs, stored
+from worker.stream import Flusher, Stream
+from worker.suspects import SuspectSlot
+
+_log = logging.getLogger(__name__)
+_LANE = Lane.CHAT.value
+
+
+class TurnRunner:
+    """Runs turns on one event loop; every method is called there."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        store: TurnStore,
+        flusher: Flusher,
+        leases: Leases,
+        specs: Specs,
+        waker: Waker,
+        suspects: SuspectSlot,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._flusher = flusher
+        self._leases = leases
+        self._specs = specs
+        self._waker = waker
+        self._suspects = suspects
+        self._draining = draining
+
+    async def run(self, turn_id: str) -> None:
+        """Run a turn, then the conversation's waiting ones while this worker takes work."""
+        try:
+            place: Place | None = await self._store.place(turn_id)
+        except NotFound:
+            metrics.DROPPED.labels("unknown").inc()
+            return
+        while place is not None and not self._draining():
+            following = await self._run(place)
+            place = place._replace(turn_id=following) if following is not None else None
+        if place is not None:
+            self._waker.wake(place.turn_id)
+
+    async def _run(self, place: Place) -> str | None:
+        """One attempt; returns the conversation's next turn when this one ended."""
+        token = new_token()
+        recorder = Recorder(self._store, place.turn_id, f"{place.turn_id}.{token}")
+        claim = await self._store.claim(
+            place, self._worker, recorder.first_call(), token, suspect_busy=self._suspects.busy
+        )
+        if isinstance(claim, Refused):
+            metrics.DROPPED.labels(claim.why).inc()
+            return None
+        metrics.QUEUE_SECONDS.labels(_LANE).observe(claim.waited)
+        attempt = Attempt(claim, recorder, self._flusher)
+        with (
+            metrics.IN_FLIGHT.labels(_LANE).track_inprogress(),
+            metrics.TURN_SECONDS.labels(_LANE).time(),
+            self._leases.hold(place.turn_id, claim.fence) as held,
+            self._suspects.taken(claim.suspect) as may_run,
+        ):
+            if not may_run:
+                held.reason = "handed_back"
+            return await self._end(attempt, held, await self._engine(attempt, held))
+
+    async def _engine(self, attempt: Attempt, held: Held) -> TurnResult | Exception | None:
+        """The engine's result or error, or None when the attempt was stopped."""
+        attempt.stream.on_lost = lambda: held.stop("lost")
+        task = asyncio.create_task(self._answer(attempt))
+        held.follow(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        return None if task.cancelled() else task.exception() or task.result()  # type: ignore[return-value]
+
+    async def _answer(self, attempt: Attempt) -> TurnResult:
+        spec = self._specs.of_turn(attempt.claim)
+        return await run_turn(spec, emit=attempt.emit, recorder=attempt.recorder)
+
+    async def _end(self, attempt: Attempt, held: Held, ended: TurnResult | Exception | None) -> str | None:
+        match ended:
+            case TurnResult():
+                return await self._complete(attempt, ended)
+            case None:
+                return await self._stop(attempt, held)
+            case AIForgeError():
+                failure = TurnFailure(ended.code, str(ended), ended.retryable)
+            case _:
+                _log.error("turn_crashed", exc_info=ended, extra={"turn": attempt.claim.place.turn_id})
+                failure = TurnFailure("internal_error", "the worker met an error of its own", retryable=True)
+        return await self._fail(attempt, failure)
+
+    async def _complete(self, attempt: Attempt, result: TurnResult) -> str | None:
+        outcome = attempt.outcome(answer=result.answer, model=result.model)
+        messages = stored(result.messages, attempt.claim.place.turn_id)
+        events: list[Event] = [Message(result.answer, iteration_limit=result.iteration_limit), Done()]
+        return await self._commit(attempt, TurnState.COMPLETED, outcome, messages, events)
+
+    async def _fail(self, attempt: Attempt, failure: TurnFailure) -> str | None:
+        metrics.count_failure(_LANE, failure.code)
+        events: list[Event] = [
+            Error(failure.code, failure.message, failure.retryable),
+            Failed(failure.code, failure.message),
+        ]
+        return await self._commit(attempt, TurnState.FAILED, attempt.outcome(error=failure), [], events)
+
+    async def _stop(self, attempt: Attempt, held: Held) -> str | None:
+        match held.reason:
+            case "cancelled":
+                return await self._cancelled(attempt)
+            case "handed_back":
+                await self._hand_back(attempt)
+            case "lost" | None:
+                calls = attempt.calls()
+                if calls:
+                    await patiently(
+                        lambda: self._store.ledger(attempt.claim.place.turn_id, settled=calls, intended=[])
+                    )
+                metrics.TURNS.labels(_LANE, "lost").inc()
+            case _:
+                assert_never(held.reason)
+        return None
+
+    async def _cancelled(self, attempt: Attempt) -> str | None:
+        """What the reader saw of the answer stays in memory, marked as stopped."""
+        partial, turn_id = attempt.text, attempt.claim.place.turn_id
+        messages = [
+            StoredMessage(role="user", content=attempt.claim.request.message, turn_id=turn_id),
+            StoredMessage(role="assistant", content=partial, turn_id=turn_id, stopped=True),
+        ]
+        events: list[Event] = [Message(partial, stopped=True), Cancelled()] if partial else [Cancelled()]
+        outcome = attempt.outcome(
+            answer=partial or None, error=TurnFailure("cancelled", "the turn was cancelled")
+        )
+        return await self._commit(attempt, TurnState.CANCELLED, outcome, messages if partial else [], events)
+
+    async def _hand_back(self, attempt: Attempt) -> None:
+        place, calls = attempt.claim.place, attempt.calls()
+        try:
+            answer, _ = await self._store.requeue(place, attempt.claim.fence, calls=calls)
+        except Unavailable:
+            _log.warning("turn_not_handed_back", extra={"turn": place.turn_id})
+            return
+        metrics.TURNS.labels(_LANE, "handed_back").inc()
+        if answer == "queued":
+            self._waker.wake(place.turn_id)
+
+    async def _commit(
+        self,
+        attempt: Attempt,
+        state: TurnState,
+        outcome: TurnOutcome,
+        messages: list[StoredMessage],
+        events: list[Event],
+    ) -> str | None:
+        calls = attempt.calls()
+        unsent = await self._flusher.take(attempt.stream)
+        unsent += [encode(event) for event in events]
+
+        async def finish() -> Finished:
+            return await self._store.finish(
+                attempt.claim,
+                state,
+                outcome,
+                messages=messages,
+                events=unsent,
+                position=attempt.stream.sent,
+                calls=calls,
+            )
+
+        finished = await patiently(finish)
+        metrics.TURNS.labels(_LANE, state.value if finished.accepted else "refused").inc()
+        return finished.following
+
+
+class Attempt:
+    """One execution of a turn: what it has said and spent so far."""
+
+    def __init__(self, claim: Claim, recorder: Recorder, flusher: Flusher) -> None:
+        self.claim = claim
+        self.recorder = recorder
+        self.stream = Stream(claim)
+        self._flusher = flusher
+        self._text: list[str] = []
+        self._spent: list[ProviderCall] = []
+        self._began = time.perf_counter()
+        self._silent = True
+
+    def emit(self, event: Event) -> None:
+        """Take an event of the engine to the readers."""
+        if isinstance(event, Token):
+            self._text.append(event.text)
+            if self._silent:
+                self._silent = False
+                waited = self.claim.waited + time.perf_counter() - self._began
+                metrics.FIRST_TOKEN_SECONDS.labels(_LANE).observe(waited)
+        elif isinstance(event, Preamble):
+            self._text.clear()
+        self._flusher.push(self.stream, event)
+
+    @property
+    def text(self) -> str:
+        """What readers have seen of the answer."""
+        return "".join(self._text)
+
+    def calls(self) -> list[ProviderCall]:
+        """The calls to settle with this attempt's end."""
+        return self.recorder.take() + self.recorder.unused()
+
+    def outcome(
+        self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None
+    ) -> TurnOutcome:
+        """What the turn's record gains; usage and cost are those of this attempt."""
+        made = self.recorder.made
+        usage = sum((call.usage for call in made if call.usage is not None), Usage())
+        priced = all(call.cost is not None for call in made if call.usage is not None)
+        cost = sum((call.cost for call in made if call.cost is not None), Decimal(0))
+        return TurnOutcome(
+            answer=answer,
+            error=error,
+            usage=usage,
+            cost=cost if priced else None,
+            model=model or (made[-1].model if made else None),
+        )
