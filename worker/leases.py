@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -96,9 +96,9 @@ class Leases:
                     held.stop("lost")
         self.renewed_at = time.monotonic()
 
-    async def keep(self, store: TurnStore, every: float, draining: Callable[[], bool]) -> None:
+    async def keep(self, store: TurnStore, every: float) -> None:
         """Renew for ever; an unreachable Redis is tried again at the next beat."""
-        while not (draining() and not self._held):
+        while True:
             try:
                 await self.renew(store)
             except Unavailable:

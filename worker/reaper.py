@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kombu.exceptions import KombuError, OperationalError
-
 from aiforge.core.events import Error, Failed
 from worker import metrics
 from worker.contract.batches import BatchStore, Dead
@@ -37,7 +35,7 @@ class Reaper:
         while not draining():
             try:
                 await self.tick()
-            except (Unavailable, KombuError, OperationalError, OSError) as error:
+            except Unavailable as error:
                 _log.warning("reaper_waits", extra={"reason": type(error).__name__})
             await asyncio.sleep(TICK_SECONDS)
 

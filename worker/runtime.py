@@ -8,13 +8,12 @@ import socket
 import time
 from typing import Final
 
-from redis.exceptions import RedisError
-
 from aiforge.core.settings import AIForgeSettings
 from worker import metrics
 from worker.contract.batches import BatchStore
 from worker.contract.connection import Connection
 from worker.contract.errors import Unavailable
+from worker.contract.readers import Listener
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
 from worker.leases import Leases
@@ -43,10 +42,11 @@ class Runtime:
         self.waker = Waker(settings)
         self.turns_loop = LoopThread("turns")
         self.upkeep = LoopThread("upkeep")
-        self._draining = self._stopped = False
+        self._draining = False
         self._connection = Connection(settings.redis_url)
         self._upkeep_connection = Connection(settings.redis_url)
         self._store = TurnStore(self._upkeep_connection, settings)
+        self._listener = Listener(self._upkeep_connection, self._store.keys)
         self.turns, self.slices = self.turns_loop.run(self._runners(library))
         for task in (self._beat(), self._watch(), self._control(), self._presence(), self._lag()):
             self.upkeep.submit(task)
@@ -73,7 +73,7 @@ class Runtime:
         self._draining = True
         self.leases.stop_all("handed_back")
         self.upkeep.run(self.leases.let_go(HAND_BACK_SECONDS))
-        self._stopped = True
+        self.turns_loop.run(self._connection.close())
         self.turns_loop.stop()
         self.upkeep.run(self._close())
         self.upkeep.stop()
@@ -103,8 +103,7 @@ class Runtime:
         return turns, slices
 
     async def _beat(self) -> None:
-        every = self.settings.lease_seconds / 4
-        await self.leases.keep(self._store, every, lambda: self._draining)
+        await self.leases.keep(self._store, self.settings.lease_seconds / 4)
 
     async def _watch(self) -> None:
         batches = BatchStore(self._upkeep_connection, self.settings)
@@ -121,20 +120,9 @@ class Runtime:
 
     async def _control(self) -> None:
         """Stop the turns that someone cancels."""
-        channel = self._store.keys.control()
-        while not self._stopped:
-            try:
-                async with self._upkeep_connection.client.pubsub() as pubsub:
-                    await pubsub.subscribe(channel)
-                    # redis-py can swallow a cancellation here, so the flag is looked at as well.
-                    while not self._stopped:
-                        message = await pubsub.get_message(
-                            ignore_subscribe_messages=True, timeout=LAG_SECONDS
-                        )
-                        if message is not None:
-                            self.leases.stop(message["data"].decode(), "cancelled")
-            except (RedisError, OSError):
-                await asyncio.sleep(LAG_SECONDS)
+        async with self._listener.subscribe(self._store.keys.control()) as cancelled:
+            while True:
+                self.leases.stop((await cancelled.get()).decode(), "cancelled")
 
     async def _lag(self) -> None:
         """How late the turns' loop is; a turn that blocks it shows here, never in the heartbeats."""
@@ -147,6 +135,7 @@ class Runtime:
 
     async def _close(self) -> None:
         await self.waker.close()
+        await self._listener.close()
         await self._upkeep_connection.close()
 
 

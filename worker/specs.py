@@ -83,7 +83,8 @@ class Specs:
         stream: bool,
     ) -> TurnSpec:
         settings = self._settings
-        name: str = _first(*models) or choose_model(settings, named=False, quality=None)
+        name = _first(*models) or choose_model(settings, named=False, quality=None)
+        assert isinstance(name, str)
         return TurnSpec(
             message=message,
             history=history,

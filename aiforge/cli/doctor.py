@@ -120,6 +120,11 @@ def _data_dir(configuration: Configuration) -> Finding:
 
 def _provider(configuration: Configuration) -> Finding:
     library = configuration.library
+    running = runfile.find(configuration.data_dir)
+    if running is not None and running.provider != library.PROVIDER:
+        return Finding(
+            "provider", "idle", f"{running.provider}, because there is no key", "set OPENAI_API_KEY"
+        )
     if configuration.lacks_key:
         advice = "set OPENAI_API_KEY, or AIFORGE_PROVIDER=offline to go without"
         return Finding("provider", "wrong", "openai without a key", advice)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import typer
 
@@ -18,6 +18,14 @@ from aiforge.cli.output import note, screen
 from aiforge.cli.processes import READY_VARIABLE
 from aiforge.cli.signals import Ended
 from aiforge.cli.stack import Stack, environment
+
+FLOWER: Final = """\
+import sys
+from worker.contract.broker import celery_application
+from worker.contract.settings import ContractSettings
+celery_application(ContractSettings.load()).start(sys.argv[1:])
+"""
+"""Flower on the service's own application: only that knows the names under which the broker's keys stand."""
 
 
 def up() -> None:
@@ -102,8 +110,7 @@ def flower(
     if not 0 < port < 65_536:
         raise UsageError(f"--port: {port} is no port")
     note(f"Flower on http://127.0.0.1:{port}")
-    celery = [sys.executable, "-P", "-m", "celery", "-A", "worker.app:celery_app", "flower"]
-    _exec([*celery, "--address=127.0.0.1", f"--port={port}"], environ)
+    _exec([sys.executable, "-P", "-c", FLOWER, "flower", "--address=127.0.0.1", f"--port={port}"], environ)
 
 
 def fake_provider(context: typer.Context) -> None:

@@ -279,12 +279,14 @@ def _json(arguments: object) -> str:
 
 
 def _usage(reported: UsageMetadata) -> Usage:
-    details = reported.get("input_token_details") or {}
+    details: Mapping[str, Any] = reported.get("input_token_details") or {}
+    # Anthropic's package splits what was written to the cache by how long it is kept.
+    written = [details.get(key) or 0 for key in details if key == "cache_creation" or "ephemeral" in key]
     return Usage(
         input_tokens=reported["input_tokens"],
         output_tokens=reported["output_tokens"],
         cached_tokens=details.get("cache_read") or 0,
-        cache_write_tokens=details.get("cache_creation") or 0,
+        cache_write_tokens=sum(written),
         reasoning_tokens=(reported.get("output_token_details") or {}).get("reasoning") or 0,
     )
 

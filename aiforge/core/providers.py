@@ -122,8 +122,8 @@ def _from_package(provider: str, name: str, settings: AIForgeSettings) -> BaseCh
             f"provider {provider!r} needs a package of its own: pip install aiforge[{provider}]"
         ) from None
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise ConfigError(f"provider {provider!r}: {first['msg']} ({first['loc']})") from None
+        text = error.errors(include_input=False, include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"provider {provider!r}: {text}") from None
     return ForeignChat(
         model_name=name,
         inner=model,

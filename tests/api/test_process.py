@@ -153,6 +153,15 @@ def test_a_store_that_is_not_there_is_one_line_and_exit_1(run: Starter) -> None:
     assert "secret-password" not in written
 
 
+def test_a_signal_ends_it_while_it_still_looks_for_its_store(run: Starter) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        process = run(AIFORGE_REDIS_URL=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        connection, _ = silent.accept()
+        with connection:
+            process.running.send_signal(signal.SIGTERM)
+            assert process.end() == (0, "")
+
+
 def _refused(process: Process, line: str) -> None:
     code, written = process.end()
     assert (code, written.count("\n")) == (3, 1), written

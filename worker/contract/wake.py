@@ -12,6 +12,7 @@ from celery import Celery
 from kombu.exceptions import KombuError, OperationalError
 
 from worker.contract.broker import celery_application
+from worker.contract.errors import Unavailable
 from worker.contract.queues import TASKS, lane_of, queue
 from worker.contract.schemas import Lane
 from worker.contract.settings import ContractSettings
@@ -43,8 +44,11 @@ class Waker:
         self._application.close()
 
     async def depth(self) -> dict[Lane, int]:
-        """How many wake-ups wait in each lane, as the broker says."""
-        return await asyncio.to_thread(self._depth)
+        """How many wake-ups wait in each lane, as the broker says; Unavailable when it does not answer."""
+        try:
+            return await asyncio.to_thread(self._depth)
+        except (KombuError, OperationalError, OSError) as error:
+            raise Unavailable(f"the broker does not answer: {type(error).__name__}") from None
 
     def _depth(self) -> dict[Lane, int]:
         with self._application.connection_for_read() as connection:

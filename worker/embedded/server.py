@@ -65,7 +65,7 @@ class Server:
 
     def address(self) -> Address:
         return Address(
-            url=f"redis://:{self.password}@127.0.0.1:{self.port}/0",
+            url=f"redis://default:{self.password}@127.0.0.1:{self.port}/0",
             port=self.port,
             pid=self.process.pid,
             supervisor_pid=os.getpid(),

@@ -84,6 +84,7 @@ def anthropic_events(stop: str = "end_turn", *blocks: dict[str, Any]) -> list[di
         }
     ]
     for index, block in enumerate(blocks):
+        start: dict[str, Any]
         if block["type"] == "text":
             start = {"type": "text", "text": ""}
             deltas = [{"type": "text_delta", "text": part} for part in block["parts"]]
@@ -97,7 +98,13 @@ def anthropic_events(stop: str = "end_turn", *blocks: dict[str, Any]) -> list[di
         {
             "type": "message_delta",
             "delta": {"stop_reason": stop, "stop_sequence": None},
-            "usage": {"output_tokens": 9},
+            "usage": {
+                "input_tokens": 10,
+                "cache_read_input_tokens": 5,
+                "cache_creation_input_tokens": 2,
+                "cache_creation": {"ephemeral_5m_input_tokens": 2, "ephemeral_1h_input_tokens": 0},
+                "output_tokens": 9,
+            },
         }
     )
     events.append({"type": "message_stop"})
@@ -145,7 +152,9 @@ def test_anthropic_streams_text_and_tools(monkeypatch: pytest.MonkeyPatch) -> No
                 ("toolu_1", "weather", '{"city": "Rome"}'),
                 ("toolu_2", "weather", '{"city": "Oslo"}'),
             ]
-            assert heard.usages == [Usage(input_tokens=15, output_tokens=9, cached_tokens=5)]
+            assert heard.usages == [
+                Usage(input_tokens=17, output_tokens=9, cached_tokens=5, cache_write_tokens=2)
+            ]
             assert heard.deltas[-1] == FinishDelta("tool_calls")
             request, body = asked[0]
             assert request.headers["x-aiforge-call-id"] == "call-9"

@@ -1,0 +1,96 @@
+"""Worker and API as the processes they are: started, waited for, killed, and heard when a test fails."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, Any, Final, Literal
+
+READY_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 30.0
+_ROOT: Final = Path(__file__).parents[2]
+
+
+class Service:
+    """A process of its own group, in an empty folder, with only the settings it is given."""
+
+    def __init__(self, module: Literal["worker", "api"], folder: Path, settings: dict[str, str]) -> None:
+        self.module = module
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "output"
+        """Everything that it wrote to stdout and stderr."""
+        self._ready, write = os.pipe()
+        self._said: dict[str, Any] | None = None
+        with self.log.open("wb") as output:
+            self.process = self._start(folder, settings, write, output)
+        os.close(write)
+
+    def _start(
+        self, folder: Path, settings: dict[str, str], ready: int, output: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AIFORGE_", "OPENAI_"))
+        }
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", self.module],
+            env={**inherited, "PYTHONPATH": str(_ROOT), "AIFORGE_READY_FD": str(ready), **settings},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(ready,),
+            start_new_session=True,
+        )
+
+    def ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        """What it says when it is ready: `{"url": …}` of an API, `{"metrics_port": …}` of a worker."""
+        if self._said is None:
+            readable, _, _ = select.select([self._ready], [], [], seconds)
+            assert readable, f"{self.module} is not ready after {seconds} s\n{self.output}"
+            line = os.read(self._ready, 4096)
+            assert line, f"{self.module} ended with {self.process.wait(STOP_SECONDS)}\n{self.output}"
+            self._said = json.loads(line)
+        return self._said
+
+    @property
+    def url(self) -> str:
+        """Where it serves HTTP, the worker its metrics and health."""
+        said = self.ready()
+        return str(said["url"] if "url" in said else f"http://127.0.0.1:{said['metrics_port']}")
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> None:
+        """kill -9 of the whole process group."""
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self, seconds: float = STOP_SECONDS) -> int:
+        """SIGTERM, then its exit code; subprocess.TimeoutExpired when it does not end in time."""
+        self.process.terminate()
+        return self.process.wait(seconds)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole process group; nothing happens when it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        """End it whatever it does, and show what it wrote, which pytest prints when the test failed."""
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        with contextlib.suppress(OSError):
+            os.close(self._ready)
+        sys.stdout.write(f"---- {self.module} {self.process.pid} ----\n{self.output}\n")

@@ -1,0 +1,38 @@
+"""Waiting for a condition: the one place of the tests that pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+_PAUSE: Final = 0.005
+
+
+def wait_until(condition: Callable[[], T], seconds: float = 10.0) -> T:
+    """What the condition returns as soon as that is true; AssertionError when it never is.
+
+    For threads and processes; on an event loop use `eventually`.
+    """
+    limit = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < limit, f"still {value!r} after {seconds} s"
+        time.sleep(_PAUSE)
+    return value
+
+
+async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float = 10.0) -> T:
+    """`wait_until` on an event loop; the condition may be a coroutine function."""
+    limit = time.monotonic() + seconds
+    while not (value := await _asked(condition)):
+        assert time.monotonic() < limit, f"still {value!r} after {seconds} s"
+        await asyncio.sleep(_PAUSE)
+    return value
+
+
+async def _asked(condition: Callable[[], T | Awaitable[T]]) -> T:
+    answer = condition()
+    return await answer if inspect.isawaitable(answer) else answer
