@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from aiforge.core.deltas import CallParams
+from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.prompts import resolve_prompt
 from aiforge.core.providers import create_model
 from aiforge.core.router import choose_model
@@ -40,11 +41,14 @@ class _Request(Protocol):
 
 
 class Specs:
-    """Builds the engine's input; one model object per model name and process."""
+    """Builds the engine's input; one model object per model name, all over the same connections."""
 
     def __init__(self, settings: AIForgeSettings) -> None:
         self._settings = settings
-        self._model = functools.lru_cache(MODELS_KEPT)(lambda name: create_model(settings, model=name))
+        transport = Transport(settings.CA_FILE)
+        self._model = functools.lru_cache(MODELS_KEPT)(
+            lambda name: create_model(settings, model=name, transport=transport)
+        )
 
     def of_turn(self, claim: Claim) -> TurnSpec:
         """Raises ConfigError when the request names what this worker does not have."""

@@ -58,8 +58,8 @@ def create_model(
     """The chat model of `settings.PROVIDER`; raises ConfigError.
 
     `model` comes before `settings.MODEL`, and that before the provider's default. Models of provider
-    `openai` that are given the same `transport` share its connections. A missing key is no error
-    here, but at the call.
+    `openai` that are given the same `transport` share its connections. A missing key is an error
+    of the call, except with packages that look for it here.
     """
     provider = settings.PROVIDER
     if provider not in provider_names():
