@@ -5,9 +5,8 @@ Exit codes: 0 after a signal, 1 when the store cannot be reached, 3 for a wrong 
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
-import os
 import signal
 import socket
 import sys
@@ -17,20 +16,20 @@ import uvicorn
 import uvloop
 from prometheus_client import disable_created_metrics
 
-from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 from api.app import create_app
-from api.listen import listen, url
-from api.logs import Forward
 from api.openapi import Application
 from api.settings import DEFAULT_PORT, ApiSettings, load
 from api.state import Service
+from api.stopping import stop
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
+from worker.contract.logs import Forward
+from worker.contract.service import announce, check, listen, say, url
 
 _GRACE_SECONDS: Final = 10
 """How long requests may take to end once the process was asked to stop; streams end at once."""
-READY_FD: Final = "AIFORGE_READY_FD"
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(uvicorn.Server):
@@ -54,7 +53,9 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        _announce(url(self._sock))
+        address = url(self._sock)
+        say(f"api: ready at {address} (documentation at {address}/docs)")
+        announce(url=address)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.streams.drain()
@@ -64,15 +65,13 @@ class Server(uvicorn.Server):
 def main() -> int:
     try:
         settings = load()
-        _check(settings)
-        sock = listen(settings)
+        check(settings)
+        chosen = "api_port" in settings.model_fields_set
+        sock = listen(settings.api_host, settings.api_port, setting="API", chosen=chosen)
     except ConfigError as error:
         return _failed(str(error), 3)
     _mention_move(settings, sock)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types none of it
-    # Before uvicorn serves, and when it repeats a signal after it has obeyed it.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
     with sock:
         try:
             uvloop.run(_serve(settings, sock))
@@ -82,51 +81,47 @@ def main() -> int:
 
 
 async def _serve(settings: ApiSettings, sock: socket.socket) -> None:
-    async with await TurnClient.connect(settings) as client:
+    client = await _connected(settings)
+    if client is None:
+        return
+    async with client:
         app = create_app(settings, client)
         service: Service = app.state.service
         logging.basicConfig(handlers=[Forward(service.log)], level=settings.log_level.upper())
+        for number in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+            signal.signal(number, _obeyed)
         await Server(app, sock).serve(sockets=[sock])
 
 
-def _check(settings: ApiSettings) -> None:
-    if settings.redis_url is None:
-        raise ConfigError(
-            "AIFORGE_REDIS_URL: not set; set it, or start with `aiforge up`, which brings a server of its own"
-        )
-    library = AIForgeSettings.load()
-    if library.PROVIDER == "openai" and library.OPENAI_API_KEY is None:
-        raise ConfigError(
-            "AIFORGE_OPENAI_API_KEY: provider openai needs a key; set it, or AIFORGE_PROVIDER=offline"
-        )
+async def _connected(settings: ApiSettings) -> TurnClient | None:
+    """A client, or None when a signal comes first."""
+    signalled = asyncio.Event()
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, signalled.set)
+    connecting = asyncio.create_task(TurnClient.connect(settings))
+    leaving = asyncio.create_task(signalled.wait())
+    await asyncio.wait((connecting, leaving), return_when=asyncio.FIRST_COMPLETED)
+    if connecting.done():
+        await stop(leaving)
+        return connecting.result()
+    await stop(connecting)
+    return None
 
 
 def _mention_move(settings: ApiSettings, sock: socket.socket) -> None:
     port = sock.getsockname()[1]
     if settings.api_port and port != settings.api_port:
-        _say(f"api: port {DEFAULT_PORT} is taken, using {port}")
-
-
-def _announce(address: str) -> None:
-    _say(f"api: ready at {address} (documentation at {address}/docs)")
-    descriptor = os.environ.pop(READY_FD, None)
-    if descriptor is not None:
-        with os.fdopen(int(descriptor), "w") as ready:
-            ready.write(json.dumps({"url": address}) + "\n")
+        say(f"api: port {DEFAULT_PORT} is taken, using {port}")
 
 
 def _failed(message: str, code: int) -> int:
-    _say(f"api: {message}")
+    say(f"api: {message}")
     return code
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def _leave(_number: int, _frame: object) -> None:
-    raise SystemExit(0)
+def _obeyed(_number: int, _frame: object) -> None:
+    """Uvicorn raises the signals it caught once more when it has obeyed them."""
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from api import errors
 from api.auth import Gate
 from api.bodies import BodyLimit
 from api.edge import Edge
-from api.logs import logger
 from api.metrics import Metrics
 from api.openapi import Application
 from api.routes import batches, conversations, system, turns
@@ -17,6 +16,7 @@ from api.settings import ApiSettings
 from api.sse import Streams
 from api.state import Service
 from worker.contract.client import TurnClient
+from worker.contract.logs import logger
 
 _ABOUT: Final = """\
 LLM chat as durable background work. Post a turn and read its answer later, wait for it, or stream it; post a
@@ -43,7 +43,7 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
         client=client,
         streams=streams,
         metrics=Metrics(release, streams.__len__),
-        log=logger(settings),
+        log=logger("api", settings.log_level, settings.log_format),
     )
     app.state.service = shared
     for routes in (conversations, turns, batches, system):

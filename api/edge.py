@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from api.errors import UNEXPECTED, Problem
-from api.logs import where
 from api.metrics import UNMATCHED, Metrics
+from worker.contract.logs import where
 
 REQUEST_ID: Final = "x-request-id"
 TURN_ID: Final = "aiforge.turn_id"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final
 
 from pydantic import Field, SecretStr
 
 from aiforge.core.settings import YAML_FILE, Seconds, read_yaml
 from aiforge.core.types import ConfigError
+from worker.contract.logs import Format, Level
 from worker.contract.settings import ContractSettings
 
 DEFAULT_PORT: Final = 8000
@@ -34,8 +35,8 @@ class ApiSettings(ContractSettings):
     """The largest body of `POST /v1/batches`."""
     api_ping_seconds: Seconds = 15.0
     """The longest silence on an event stream."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "console"] = "json"
+    log_level: Level = "info"
+    log_format: Format = "auto"
 
     @property
     def loopback(self) -> bool:

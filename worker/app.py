@@ -8,7 +8,7 @@ from celery import Celery
 
 from worker import tasks, transport
 from worker.contract.broker import celery_application
-from worker.pools import wait_in_thread
+from worker.pools import wait_of
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 
@@ -20,5 +20,5 @@ def application(settings: WorkerSettings, runtime: Callable[[], Runtime]) -> Cel
     if url.startswith(("redis", "rediss", "unix")):
         celery.conf.broker_transport = transport.PATH
     celery.conf.worker_redirect_stdouts = False
-    tasks.register(celery, runtime, wait_in_thread)
+    tasks.register(celery, runtime, wait_of(settings.pool))
     return celery

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from worker import metrics
+from worker.prefork import METRICS_FOLDER
 
 NotReady = Callable[[], str | None]
 """None, or one line why this worker does not take work."""
@@ -18,9 +22,7 @@ async def serve(sock: socket.socket, not_ready: NotReady) -> web.AppRunner:
     """Start serving on a listening socket; the caller cleans the runner up."""
 
     async def show(_request: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(metrics.REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def live(_request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -35,3 +37,24 @@ async def serve(sock: socket.socket, not_ready: NotReady) -> web.AppRunner:
     await runner.setup()
     await web.SockSite(runner, sock).start()
     return runner
+
+
+def exposition() -> bytes:
+    """All metrics as text: this process's own or, with the prefork pool, those of all its children."""
+    folder = os.environ.get(METRICS_FOLDER)
+    if folder is None:
+        return generate_latest(metrics.REGISTRY)
+    _forget_the_dead(Path(folder))
+    together = CollectorRegistry()
+    MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # the library types none of it
+    return generate_latest(together)
+
+
+def _forget_the_dead(folder: Path) -> None:
+    """A child that was killed still says what it had in flight; its counters stay, they happened."""
+    for path in folder.glob("gauge_live*.db"):
+        pid = int(path.stem.rpartition("_")[2])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            mark_process_dead(pid)  # type: ignore[no-untyped-call]

@@ -7,13 +7,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from contextvars import ContextVar
+from typing import Final, Literal
 
 from worker import metrics
 from worker.contract.errors import Unavailable
+from worker.contract.keys import is_batch
 from worker.contract.store import TurnStore
 
 StopReason = Literal["cancelled", "handed_back", "lost"]
+HOLDER: Final = ContextVar("HOLDER", default=0)
+"""The pool's task on whose behalf something is held; the coroutine that a task waits for inherits it."""
 
 
 class Held:
@@ -22,6 +26,7 @@ class Held:
     def __init__(self, work: str, fence: int, loop: asyncio.AbstractEventLoop) -> None:
         self.work = work
         self.fence = fence
+        self.holder = HOLDER.get()
         self.reason: StopReason | None = None
         self._loop = loop
         self._task: asyncio.Task[object] | None = None
@@ -48,6 +53,7 @@ class Leases:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._lock = threading.Lock()
+        self._over: StopReason | None = None
         self.renewed_at = time.monotonic()
 
     @contextmanager
@@ -55,6 +61,7 @@ class Leases:
         held = Held(work, fence, asyncio.get_running_loop())
         with self._lock:
             self._held[work] = held
+            held.reason = self._over
         try:
             yield held
         finally:
@@ -69,8 +76,17 @@ class Leases:
         if held is not None:
             held.stop(reason)
 
-    def stop_all(self, reason: StopReason) -> None:
+    def stop_held_by(self, holder: int, reason: StopReason) -> None:
+        """Stop what one task of the pool holds."""
         with self._lock:
+            found = [held for held in self._held.values() if held.holder == holder]
+        for held in found:
+            held.stop(reason)
+
+    def stop_all(self, reason: StopReason) -> None:
+        """Stop everything, and from now on whatever a claim that is under way still brings."""
+        with self._lock:
+            self._over = reason
             everything = list(self._held.values())
         for held in everything:
             held.stop(reason)
@@ -85,7 +101,10 @@ class Leases:
             await asyncio.sleep(0.01)
 
     async def renew(self, store: TurnStore) -> None:
-        """One heartbeat; what another worker has been given meanwhile is stopped here."""
+        """One heartbeat; what another worker has been given, or someone has cancelled, is stopped here.
+
+        A cancellation is published, too: this finds those whose message was lost.
+        """
         with self._lock:
             fences = {work: held.fence for work, held in self._held.items()}
         if fences:
@@ -95,6 +114,8 @@ class Leases:
                 if held is not None and held.fence == fences[work]:
                     held.stop("lost")
         self.renewed_at = time.monotonic()
+        for turn_id in await store.cancels_asked([work for work in fences if not is_batch(work)]):
+            self.stop(turn_id, "cancelled")
 
     async def keep(self, store: TurnStore, every: float) -> None:
         """Renew for ever; an unreachable Redis is tried again at the next beat."""

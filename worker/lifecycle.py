@@ -2,111 +2,163 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
+import os
+import signal
 import socket
-from collections.abc import Callable
+import warnings
 from importlib.metadata import version
+from types import FrameType
 from typing import Any, Final
 
 from celery import Celery, signals
+from celery.exceptions import SecurityWarning
+from celery.worker import state
 
 from aiforge.core.settings import AIForgeSettings
-from worker import health, metrics
+from worker import health, metrics, prefork
 from worker.app import application
 from worker.contract.logs import Forward, logger
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
 from worker.contract.service import announce, say
-from worker.pools import POOLS
+from worker.loop import LoopThread
+from worker.pools import pool_of
+from worker.prefork import Parent
 from worker.runtime import Runtime, worker_name
 from worker.settings import WorkerSettings
 
+LAST_SECONDS: Final = 20.0
+"""How long after the grace time the process may take to end; whatever holds it up then, it goes."""
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _CHATTY: Final = ("celery.worker.strategy", "celery.app.trace", "kombu", "aiohttp")
+_log = logging.getLogger(__name__)
 
 
-class Process:
-    """One operating-system process that runs turns: the worker itself, or a child of the prefork pool."""
+class Single:
+    """A worker that is one process and runs its turns itself."""
 
     def __init__(self, settings: WorkerSettings, library: AIForgeSettings) -> None:
         self._settings = settings
-        self._library = library
-        self._runtime: Runtime | None = None
+        self.runtime = Runtime(settings, library, worker_name())
 
     @property
-    def runtime(self) -> Runtime:
-        assert self._runtime is not None
-        return self._runtime
+    def turns_loop(self) -> LoopThread:
+        return self.runtime.turns_loop
 
-    def start(self, **_signal: Any) -> None:
-        self._runtime = Runtime(self._settings, self._library, worker_name())
+    @property
+    def upkeep(self) -> LoopThread:
+        return self.runtime.upkeep
 
-    def stop(self, **_signal: Any) -> None:
-        if self._runtime is not None:
-            self._runtime.stop()
-            self._runtime = None
+    @property
+    def draining(self) -> bool:
+        return self.runtime.draining
+
+    def why_not_ready(self) -> str | None:
+        if self.draining:
+            return "draining"
+        if self.runtime.heartbeat_age > self._settings.lease_seconds:
+            return "Redis does not answer"
+        return None
+
+    def drain(self, grace: float | None = None) -> None:
+        if grace is not None or not self.draining:
+            self.runtime.drain(self._settings.grace_seconds if grace is None else grace)
+
+    def hand_back(self, holder: int) -> None:
+        self.runtime.leases.stop_held_by(holder, "handed_back")
+
+    def stop(self) -> None:
+        self.runtime.stop()
 
 
 def run(settings: WorkerSettings, library: AIForgeSettings, sock: socket.socket) -> int:
     """Run a worker until a signal ends it; returns the exit code."""
-    _log_through(settings)
-    process = Process(settings, library)
-    celery = application(settings, lambda: process.runtime)
-    worker = _celery_worker(celery, settings)
     if settings.pool == "prefork":
-        signals.worker_process_init.connect(process.start, weak=False)
-        signals.worker_process_shutdown.connect(process.stop, weak=False)
-        worker.start()
-        return int(worker.exitcode or 0)
-    process.start()
-    runtime = process.runtime
-    signals.worker_shutting_down.connect(_drain(settings, runtime), weak=False)
-    signals.worker_ready.connect(_ready(settings, runtime, sock, worker), weak=False)
+        prefork.own_metrics_folder()
+    _log_through(settings)
+    host = (Parent if settings.pool == "prefork" else Single)(settings, library)
+    celery = application(settings, lambda: host.runtime)
+    worker = _celery_worker(celery, settings, host)
+    if isinstance(host, Parent):
+        signals.worker_process_init.connect(host.start_child, weak=False)
+        signals.worker_process_shutdown.connect(host.stop_child, weak=False)
+    signals.worker_ready.connect(_ready(settings, host, sock, worker), weak=False)
     try:
         worker.start()
     finally:
-        process.stop()
+        host.stop()
+        if settings.pool == "prefork":
+            prefork.remove_metrics_folder()
     return int(worker.exitcode or 0)
 
 
-def _celery_worker(celery: Celery, settings: WorkerSettings) -> Any:
-    return celery.Worker(
-        pool_cls=POOLS[settings.pool],
-        concurrency=settings.concurrency,
-        queues=[queue(settings.namespace, lane) for lane in Lane],
-        without_gossip=True,
-        without_mingle=True,
-        quiet=True,
-        loglevel=settings.log_level.upper(),
-    )
+def _celery_worker(celery: Celery, settings: WorkerSettings, host: Single | Parent) -> Any:
+    with warnings.catch_warnings():
+        # Celery warns root, because of messages that could run code; ours are JSON.
+        warnings.simplefilter("ignore", SecurityWarning)
+        worker = celery.Worker(
+            hostname=f"aiforge-{os.getpid()}@{socket.gethostname()}",
+            pool_cls=pool_of(host, settings.pool),
+            concurrency=settings.concurrency,
+            queues=[queue(settings.namespace, lane) for lane in Lane],
+            without_gossip=True,
+            without_mingle=True,
+            quiet=True,
+            loglevel=settings.log_level.upper(),
+        )
+    worker.install_platform_tweaks = lambda _worker: _obey_signals(settings, host, worker)
+    return worker
 
 
-def _drain(settings: WorkerSettings, runtime: Runtime) -> Callable[..., None]:
-    """The first signal begins the grace time, every further one ends it."""
+def _obey_signals(settings: WorkerSettings, host: Single | Parent, worker: Any) -> None:
+    """All of them end in Celery's warm shutdown, which waits for what runs.
 
-    def on_signal(*, how: str, **_signal: Any) -> None:
-        again = runtime.draining or how == "Cold"
-        runtime.drain(0.0 if again else settings.grace_seconds)
+    The first one begins the grace time, every further one ends it, and SIGQUIT ends it at once: then
+    everything is handed back, and nothing is left to wait for. So no pool has to be torn down.
+    """
 
-    return on_signal
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        again = host.draining or number == signal.SIGQUIT
+        grace = 0.0 if again else settings.grace_seconds
+        host.drain(grace)
+        state.should_stop = 0
+        loop = host.upkeep.loop
+        loop.call_soon_threadsafe(_wake, worker)
+        loop.call_soon_threadsafe(loop.call_later, grace + LAST_SECONDS, _go)
+
+    faulthandler.register(signal.SIGUSR1)
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, on_signal)
 
 
-def _ready(
-    settings: WorkerSettings, runtime: Runtime, sock: socket.socket, worker: Any
-) -> Callable[..., None]:
+def _wake(worker: Any) -> None:
+    """Celery's loop looks at the flag when it wakes, which may be seconds away."""
+    if worker.hub is not None:
+        worker.hub.call_soon(_nothing)
+
+
+def _go() -> None:
+    _log.error("worker_did_not_end")
+    os._exit(1)
+
+
+def _ready(settings: WorkerSettings, host: Single | Parent, sock: socket.socket, worker: Any) -> Any:
     def not_ready() -> str | None:
         connection = getattr(worker.consumer, "connection", None)
-        if runtime.draining:
-            return "draining"
         if connection is None or not connection.connected:
             return "not connected to the broker"
-        if runtime.heartbeat_age > settings.lease_seconds:
-            return "Redis does not answer"
-        return None
+        return host.why_not_ready()
 
     def on_ready(**_signal: Any) -> None:
-        runtime.upkeep.run(health.serve(sock, not_ready))
+        host.upkeep.run(health.serve(sock, not_ready))
         port = sock.getsockname()[1]
-        say(f"worker: ready, {settings.concurrency} turns at a time, metrics at port {port}")
+        say(
+            f"worker: ready, pool {settings.pool}, {worker.pool.num_processes} at a time,"
+            f" metrics at port {port}"
+        )
         announce(metrics_port=port)
 
     return on_ready
@@ -123,4 +175,4 @@ def _log_through(settings: WorkerSettings) -> None:
 
 
 def _nothing(**_signal: Any) -> None:
-    """Connected, this keeps Celery from setting up logging of its own."""
+    """Connected, this keeps Celery from setting up logging of its own; called, it does no harm."""

@@ -39,7 +39,11 @@ FIRST_TOKEN_SECONDS: Final = Histogram(
     registry=REGISTRY,
 )
 IN_FLIGHT: Final = Gauge(
-    "aiforge_turns_in_flight", "Turns and slices that run now.", ("lane",), registry=REGISTRY
+    "aiforge_turns_in_flight",
+    "Turns and slices that run now.",
+    ("lane",),
+    multiprocess_mode="livesum",
+    registry=REGISTRY,
 )
 FAILURES: Final = Counter(
     "aiforge_failures_total",
@@ -81,13 +85,23 @@ DROPPED: Final = Counter(
     registry=REGISTRY,
 )
 LOOP_LAG: Final = Gauge(
-    "aiforge_event_loop_lag_seconds", "How late the turns' event loop last was.", registry=REGISTRY
+    "aiforge_event_loop_lag_seconds",
+    "How late the turns' event loop last was.",
+    multiprocess_mode="livemax",
+    registry=REGISTRY,
 )
 HEARTBEAT_AGE: Final = Gauge(
-    "aiforge_heartbeat_age_seconds", "Time since this worker's leases were last renewed.", registry=REGISTRY
+    "aiforge_heartbeat_age_seconds",
+    "Time since this worker's leases were last renewed.",
+    multiprocess_mode="livemax",
+    registry=REGISTRY,
 )
 BUILD: Final = Gauge(
-    "aiforge_build_info", "The version that runs; always 1.", ("version",), registry=REGISTRY
+    "aiforge_build_info",
+    "The version that runs; always 1.",
+    ("version",),
+    multiprocess_mode="livemax",
+    registry=REGISTRY,
 )
 
 _FAILURE_CODES: Final = frozenset(

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from aiforge.core.settings import Seconds
+from worker.contract.logs import Format, Level
 from worker.contract.settings import ContractSettings
 
 Pool = Literal["greenlets", "threads", "prefork", "solo"]
@@ -23,5 +24,5 @@ class WorkerSettings(ContractSettings):
     """0 takes any free port; when the default is taken, the next free one is used."""
     grace_seconds: Seconds = 30.0
     """How long running turns may go on after SIGTERM before they are handed back."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["auto", "console", "json"] = "auto"
+    log_level: Level = "info"
+    log_format: Format = "auto"

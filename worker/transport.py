@@ -1,20 +1,56 @@
 """Kombu's Redis transport, hardened: no message and no full Redis can end a worker.
 
-The stock transport raises out of the event hub on a message that is not JSON or not an object, and
-when Redis is at its memory limit. Neither matters here, because a message has no authority.
+A message has no authority, so of one on a lane only what makes a wake-up is taken: its id, its task and
+the id of a turn or batch. Times, callbacks and whatever else Celery would obey are left behind, and what
+is no wake-up is counted and dropped. The stock transport raises out of the event hub on a message that is
+not JSON or not an object, and when Redis is at its memory limit.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import base64
+import binascii
+from typing import Any, Final, Literal
 
+import msgspec
 from kombu.transport import redis as stock
 from redis.exceptions import OutOfMemoryError, ReadOnlyError
 
 from worker import metrics
+from worker.contract.queues import TASKS
+from worker.contract.schemas import Lane
 
-PATH = "worker.transport:Transport"
+PATH: Final = "worker.transport:Transport"
 """What Celery's `broker_transport` setting takes."""
+_SUFFIXES: Final = tuple(f".{lane}" for lane in Lane)
+
+
+class _Where(msgspec.Struct, frozen=True):
+    exchange: str
+    routing_key: str
+
+
+class _Properties(msgspec.Struct, frozen=True):
+    delivery_tag: str
+    delivery_info: _Where
+    body_encoding: Literal["base64"]
+    priority: int = 0
+
+
+class _Headers(msgspec.Struct, frozen=True):
+    id: str
+    task: str
+
+
+class _Message(msgspec.Struct, frozen=True, rename={"content_type": "content-type"}):
+    body: str
+    headers: _Headers
+    properties: _Properties
+    content_type: Literal["application/json"]
+
+
+_Body = tuple[tuple[str], dict[str, Any], Any]
+"""Positional arguments, keyword arguments, and what Celery would do afterwards."""
 
 
 class Channel(stock.Channel):
@@ -24,7 +60,7 @@ class Channel(stock.Channel):
         try:
             return bool(super()._brpop_read(**options))
         except ValueError:
-            metrics.DROPPED.labels("garbage").inc()
+            _drop("garbage")
             return True
 
 
@@ -35,10 +71,52 @@ class Transport(stock.Transport):
     connection_errors = (*stock.Transport.connection_errors, OutOfMemoryError, ReadOnlyError)
 
     def _deliver(self, message: Any, queue: str) -> None:
-        if _is_message(message):
-            super()._deliver(message, queue)
-        else:
-            metrics.DROPPED.labels("garbage").inc()
+        if not queue.endswith(_SUFFIXES):
+            if _is_message(message):
+                super()._deliver(message, queue)
+            return
+        taken = _wake_up(message)
+        if isinstance(taken, str):
+            _drop(taken)
+            return
+        try:
+            super()._deliver(taken, queue)
+        except OutOfMemoryError:
+            # It cannot be noted as delivered. The reaper finds that its work waits.
+            _drop("redis_full")
+
+
+def _wake_up(message: Any) -> dict[str, Any] | str:
+    """The message with only what a wake-up is made of, or why it is none."""
+    try:
+        given = msgspec.convert(message, _Message)
+        (work,), named, _ = msgspec.json.decode(base64.b64decode(given.body, validate=True), type=_Body)
+    except (msgspec.MsgspecError, binascii.Error):
+        return "garbage"
+    if given.headers.task not in TASKS.values():
+        return "unknown_task"
+    if named:
+        return "garbage"
+    identifier, properties = given.headers.id, given.properties
+    return {
+        "body": base64.b64encode(msgspec.json.encode(((work,), {}, {}))).decode(),
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "headers": {
+            "id": identifier,
+            "task": given.headers.task,
+            "root_id": identifier,
+            "argsrepr": f"({work[:14]}…)",
+            "ignore_result": True,
+        },
+        "properties": {
+            "correlation_id": identifier,
+            "delivery_tag": properties.delivery_tag,
+            "delivery_info": msgspec.to_builtins(properties.delivery_info),
+            "priority": properties.priority,
+            "body_encoding": "base64",
+        },
+    }
 
 
 def _is_message(message: Any) -> bool:
@@ -51,3 +129,7 @@ def _is_message(message: Any) -> bool:
         and isinstance(properties.get("delivery_tag"), str)
         and isinstance(properties.get("delivery_info"), dict)
     )
+
+
+def _drop(reason: str) -> None:
+    metrics.DROPPED.labels(reason).inc()

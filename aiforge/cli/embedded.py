@@ -17,6 +17,7 @@ from typing import Final
 
 from aiforge.cli.errors import SetupError
 from aiforge.cli.processes import Service
+from aiforge.cli.signals import deferred
 
 READY_SECONDS: Final = 130.0
 GONE_SECONDS: Final = 40.0
@@ -30,14 +31,15 @@ class Embedded:
         self.lock = self._use()
         self._starter: Service | None = None
         try:
-            self._starter = Service(
-                "embedded",
-                "worker.embedded",
-                ["--data-dir", str(data_dir)],
-                environment=environment,
-                logs=data_dir / "logs",
-                dies_with_us=False,
-            )
+            with deferred():
+                self._starter = Service(
+                    "embedded",
+                    "worker.embedded",
+                    ["--data-dir", str(data_dir)],
+                    environment=environment,
+                    logs=data_dir / "logs",
+                    dies_with_us=False,
+                )
             said = self._starter.wait_ready(READY_SECONDS)
         except BaseException:
             self._give_up()

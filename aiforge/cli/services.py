@@ -22,10 +22,15 @@ from aiforge.cli.stack import Stack, environment
 FLOWER: Final = """\
 import sys
 from worker.contract.broker import celery_application
-from worker.contract.settings import ContractSettings
-celery_application(ContractSettings.load()).start(sys.argv[1:])
+from worker.settings import WorkerSettings
+celery = celery_application(WorkerSettings.load())
+celery.conf.broker_pool_limit = 32
+celery.start(sys.argv[1:])
 """
-"""Flower on the service's own application: only that knows the names under which the broker's keys stand."""
+"""Flower on the service's own application, because only that knows how the broker's keys are named.
+
+Its inspections hold two connections each and run at the same time: a small pool would lock up.
+"""
 
 
 def up() -> None:

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from aiforge.core.settings import PREFIX, YAML_FILE, AIForgeSettings, Settings, read_yaml
 from aiforge.core.types import ConfigError
 
-SERVICE_MODULES: Final = ("worker.contract.settings", "worker.settings", "api.settings")
+SERVICE_MODULES: Final = ("worker.settings", "api.settings")
 _PASSWORD: Final = re.compile(r"(?<=://)([^@/]*:)?[^@/]+(?=@)")
 
 

@@ -42,13 +42,13 @@ class Hurry:
     """Becomes true when another ending signal comes."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.number: int | None = None
 
     def __call__(self) -> bool:
-        return self.asked
+        return self.number is not None
 
     def ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.number = number
 
 
 @contextmanager
@@ -61,3 +61,12 @@ def undisturbed() -> Iterator[Hurry]:
     finally:
         for number, action in before.items():
             signal.signal(number, action)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """A short block after which an ending signal takes effect: starting a process and noting that."""
+    with undisturbed() as hurry:
+        yield
+    if hurry.number is not None:
+        raise Ended(hurry.number)

@@ -12,7 +12,7 @@ from aiforge.cli.embedded import Embedded
 from aiforge.cli.output import note
 from aiforge.cli.processes import READY_VARIABLE, Service, stop
 from aiforge.cli.settings import Configuration
-from aiforge.cli.signals import undisturbed
+from aiforge.cli.signals import deferred, undisturbed
 
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 40.0
@@ -84,7 +84,8 @@ class Stack:
         signal.signal(signal.SIGCHLD, self._on_death)
         note("starting a worker and the API")
         for name in ("worker", "api"):
-            self._services.append(self._service(name, environ, inherit))
+            with deferred():
+                self._services.append(self._service(name, environ, inherit))
         worker, api = self._services
         self.api_url = api.wait_ready(READY_SECONDS)["url"]
         self.metrics_port = worker.wait_ready(READY_SECONDS)["metrics_port"]

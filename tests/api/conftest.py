@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
-from api import listen
 from api.__main__ import Server
 from api.app import create_app
 from api.settings import ApiSettings
@@ -22,6 +21,7 @@ from tests.api import worker
 from tests.api.waiting import until
 from tests.support.servers import RedisServer
 from worker.contract.client import TurnClient
+from worker.contract.service import url as url_of
 
 
 @dataclass
@@ -94,7 +94,7 @@ async def _running(settings: ApiSettings) -> AsyncIterator[Api]:
         server = Server(app, sock)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         await until(lambda: server.started or serving.done())
-        url = listen.url(sock)
+        url = url_of(sock)
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as http:
             yield Api(url, http, client, app.state.service, server)
         server.should_exit = True

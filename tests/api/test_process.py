@@ -159,7 +159,8 @@ def test_a_signal_ends_it_while_it_still_looks_for_its_store(run: Starter) -> No
         connection, _ = silent.accept()
         with connection:
             process.running.send_signal(signal.SIGTERM)
-            assert process.end() == (0, "")
+            code, written = process.end()
+            assert code == 0, written
 
 
 def _refused(process: Process, line: str) -> None:

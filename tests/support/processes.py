@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final, Protocol
 
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 30.0
@@ -20,7 +20,7 @@ _ROOT: Final = Path(__file__).parents[2]
 class Service:
     """A process of its own group, in an empty folder, with only the settings it is given."""
 
-    def __init__(self, module: Literal["worker", "api"], folder: Path, settings: dict[str, str]) -> None:
+    def __init__(self, module: str, folder: Path, settings: dict[str, str]) -> None:
         self.module = module
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "output"
@@ -94,3 +94,12 @@ class Service:
         with contextlib.suppress(OSError):
             os.close(self._ready)
         sys.stdout.write(f"---- {self.module} {self.process.pid} ----\n{self.output}\n")
+
+
+class Start(Protocol):
+    """What `worker_process` and `api_process` are: starts one, with settings such as `lease_seconds="2"`.
+
+    It is returned when it is ready, unless `wait` is False.
+    """
+
+    def __call__(self, *, wait: bool = True, **settings: str) -> Service: ...

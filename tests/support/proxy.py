@@ -87,8 +87,7 @@ async def _frame(stream: asyncio.StreamReader) -> bytes:
         return line + await stream.readexactly(int(count) + 2)
     parts = [line]
     if kind in b"*>~%" and count != b"-1":
-        for _ in range(int(count) * (2 if kind == b"%" else 1)):
-            parts.append(await _frame(stream))
+        parts += [await _frame(stream) for _ in range(int(count) * (2 if kind == b"%" else 1))]
     return b"".join(parts)
 
 

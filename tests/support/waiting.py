@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar, overload
 
 T = TypeVar("T")
 _PAUSE: Final = 0.005
@@ -24,7 +24,11 @@ def wait_until(condition: Callable[[], T], seconds: float = 10.0) -> T:
     return value
 
 
-async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float = 10.0) -> T:
+@overload
+async def eventually(condition: Callable[[], Coroutine[Any, Any, T]], seconds: float = 10.0) -> T: ...
+@overload
+async def eventually(condition: Callable[[], T], seconds: float = 10.0) -> T: ...
+async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
     """`wait_until` on an event loop; the condition may be a coroutine function."""
     limit = time.monotonic() + seconds
     while not (value := await _asked(condition)):
@@ -33,6 +37,6 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], seconds: float =
     return value
 
 
-async def _asked(condition: Callable[[], T | Awaitable[T]]) -> T:
+async def _asked(condition: Callable[[], Any]) -> Any:
     answer = condition()
     return await answer if inspect.isawaitable(answer) else answer

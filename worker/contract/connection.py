@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
+from itertools import chain, repeat
 from typing import Any, Final, TypeAlias
 
 import redis.asyncio as redis
@@ -17,7 +19,6 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
-    RedisError,
     ResponseError,
     TimeoutError,  # noqa: A004  # redis's own
 )
@@ -28,8 +29,12 @@ Argument: TypeAlias = str | bytes | int | float
 Reply: TypeAlias = Any
 
 _PASSING: Final = (ConnectionError, TimeoutError, BusyLoadingError)
-_PAUSES: Final = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before each repetition; every script can be repeated, so a lost reply is asked for again."""
+COMMAND_SECONDS: Final = 2.5
+PATIENCE_SECONDS: Final = 3.5
+"""No repetition begins later than this: with the command's own time a caller waits 6 s at most."""
+_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
+"""Seconds before each repetition, the last one again and again; every script can be repeated, so a
+lost reply is asked for again."""
 
 
 class Script:
@@ -57,7 +62,7 @@ def load_scripts() -> dict[str, Script]:
 class Connection:
     """A pool of connections of one event loop, and the scripts."""
 
-    def __init__(self, url: str, *, timeout: float = 5.0) -> None:
+    def __init__(self, url: str, *, timeout: float = COMMAND_SECONDS) -> None:
         """`timeout` is how many seconds one command may take, connecting included."""
         self.url = url
         self.scripts = load_scripts()
@@ -74,8 +79,15 @@ class Connection:
     async def close(self) -> None:
         await self.client.aclose()
 
+    def link(self) -> Any:
+        """A further connection, not connected yet and not the pool's, for one who reads what is pushed."""
+        pool = self.client.connection_pool
+        # Without a time limit of its own a send either finds the connection or fails as one that is gone.
+        own = {"socket_timeout": None, "health_check_interval": 0}
+        return pool.connection_class(**{**pool.connection_kwargs, **own})
+
     async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        """Run a script; a passing fault is waited out for about 4 s, then Unavailable is raised."""
+        """Run a script; a passing fault is waited out for 3.5 s, then Unavailable is raised."""
         return await self._patiently(lambda: self._run(self.scripts[name], keys, arguments))
 
     async def command(self, *parts: Argument) -> Reply:
@@ -118,21 +130,23 @@ class Connection:
         replies: list[Reply] = await pipeline.execute()
         return replies
 
-    async def _patiently(self, attempt: Any) -> Reply:
-        for pause in _PAUSES:
-            if pause:
-                await asyncio.sleep(pause)
+    async def _patiently(self, attempt: Callable[[], Awaitable[Reply]]) -> Reply:
+        limit = time.monotonic() + PATIENCE_SECONDS
+        pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
+        while True:
+            pause = next(pauses)
             try:
                 return await attempt()
             except _PASSING as error:
-                last: RedisError = error
+                if time.monotonic() + pause > limit:
+                    raise Unavailable(f"Redis at {self.shown} does not answer: {error}") from None
             except (OutOfMemoryError, ReadOnlyError) as error:
                 raise Unavailable(f"Redis cannot store more: {error}") from None
             except ResponseError as error:
                 if "OOM" in str(error):
                     raise Unavailable(f"Redis cannot store more: {error}") from None
                 raise
-        raise Unavailable(f"Redis at {self.shown} does not answer: {last}") from None
+            await asyncio.sleep(pause)
 
     @property
     def shown(self) -> str:

@@ -14,7 +14,7 @@ for a slice of a batch.
     batch:<batch>           hash    after the batch     batch_*                        get
     items:<batch>           list    after the batch     batch_items                    batch_claim
     rows:<batch>            hash    after the batch     batch_rows                     results
-    slices:<batch>          hash    after the batch     batch_claim, batch_rows        batch_release
+    slices:<batch>          hash    after the batch     batch_claim, batch_rows        batch_claim, …
     redo:<batch>            list    after the batch     batch_release                  batch_claim
     leases                  zset    never (empty: gone) claim, heartbeat, finish …     reap
     fences                  hash    never (empty: gone) claim, finish …                heartbeat

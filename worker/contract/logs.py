@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
 import structlog
@@ -28,7 +28,7 @@ def logger(service: str, level: Level, style: Format) -> FilteringBoundLogger:
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
         render = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
     log: FilteringBoundLogger = structlog.wrap_logger(
-        structlog.WriteLogger(sys.stderr),
+        structlog.WriteLogger(cast(TextIO, _Stderr())),
         processors=[structlog.processors.add_log_level, stamp, render],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         service=service,
@@ -41,6 +41,16 @@ def where(error: BaseException) -> list[str]:
     return [
         f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)
     ]
+
+
+class _Stderr:
+    """Whatever `sys.stderr` is at the moment of writing."""
+
+    def write(self, text: str) -> None:
+        sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 class Forward(logging.Handler):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 from aiforge.core.events import TERMINAL_EVENTS, Event, Gap, decode
-from worker.contract.connection import Connection
+from worker.contract.connection import COMMAND_SECONDS, Connection
 from worker.contract.errors import NotFound
 from worker.contract.keys import Keys
 from worker.contract.schemas import TERMINAL_STATES, TurnState
@@ -18,6 +18,8 @@ from worker.contract.schemas import TERMINAL_STATES, TurnState
 POLL_SECONDS: Final = 1.0
 """After this long without a published event a reader looks into the log: a lost PUBLISH costs no more."""
 PAGE: Final = 1_000
+SILENT_POLLS: Final = 10
+"""After so many polls without a word the connection is asked whether it still stands."""
 BACKLOG: Final = 256
 """Published messages that a slow reader may be behind before it is sent back to the log."""
 
@@ -25,14 +27,17 @@ _Inbox = asyncio.Queue[bytes]
 
 
 class Listener:
-    """One pub/sub connection that serves all readers of an event loop."""
+    """One connection that serves all readers of an event loop.
+
+    Its own task alone connects it, and makes a new one after every fault: redis-py's PubSub breaks when
+    one task reconnects it while another sends.
+    """
 
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
-        self._idle = keys.idle()
-        self._pubsub: Any = None
+        self._idle = f"{keys.namespace}:listener"
+        self._live: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._starting = asyncio.Lock()
         self._closed = False
         self._inboxes: dict[str, set[_Inbox]] = {}
         self._confirmed: dict[str, asyncio.Event] = {}
@@ -43,20 +48,19 @@ class Listener:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-            await self._pubsub.aclose()
 
     @contextlib.asynccontextmanager
     async def subscribe(self, channel: str) -> AsyncIterator[_Inbox]:
         """Messages of a channel from the moment this is entered; a full inbox drops them."""
         inbox: _Inbox = asyncio.Queue(BACKLOG)
-        await self._start()
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen(), name="listener")
         readers = self._inboxes.setdefault(channel, set())
         readers.add(inbox)
         try:
             if channel not in self._confirmed:
                 self._confirmed[channel] = asyncio.Event()
-                with contextlib.suppress(RedisError, OSError):
-                    await self._pubsub.subscribe(channel)
+                await self._say("SUBSCRIBE", channel)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._confirmed[channel].wait(), POLL_SECONDS)
             yield inbox
@@ -64,39 +68,58 @@ class Listener:
             readers.discard(inbox)
             if not readers and self._inboxes.get(channel) is readers:
                 del self._inboxes[channel]
-                self._confirmed.pop(channel, None)
-                with contextlib.suppress(RedisError, OSError):
-                    await self._pubsub.unsubscribe(channel)
+                del self._confirmed[channel]
+                await self._say("UNSUBSCRIBE", channel)
 
-    async def _start(self) -> None:
-        async with self._starting:
-            if self._task is None:
-                self._pubsub = self._connection.client.pubsub()
-                with contextlib.suppress(RedisError, OSError):
-                    await self._pubsub.subscribe(self._idle)
-                self._task = asyncio.create_task(self._listen(), name="listener")
+    async def _say(self, *command: str) -> None:
+        """Send to the live connection; the next one subscribes to everything by itself."""
+        if self._live is not None and self._live.is_connected:
+            with contextlib.suppress(RedisError, OSError):
+                await self._live.send_command(*command, check_health=False)
 
     async def _listen(self) -> None:
-        # redis-py can swallow a cancellation here, so the flag is looked at as well.
+        # redis-py can swallow a cancellation, so the flag is looked at as well.
         while not self._closed:
+            link = self._connection.link()
             try:
-                message = await self._pubsub.get_message(timeout=POLL_SECONDS)
-                if message is not None:
-                    self._deliver(message)
-            except (RedisError, OSError, RuntimeError):
+                async with asyncio.timeout(COMMAND_SECONDS):
+                    await link.connect()
+                self._live = link
+                await link.send_command("SUBSCRIBE", self._idle, *self._inboxes)
+                await self._hear(link)
+            except (RedisError, OSError):
                 await asyncio.sleep(POLL_SECONDS / 4)
-                with contextlib.suppress(RedisError, OSError):
-                    await self._pubsub.subscribe(self._idle, *self._inboxes)
+            finally:
+                self._live = None
+                await link.disconnect(nowait=True)
 
-    def _deliver(self, message: dict[str, Any]) -> None:
-        channel = message["channel"].decode()
-        if message["type"] == "subscribe":
+    async def _hear(self, link: Any) -> None:
+        silent = 0
+        while not self._closed:
+            frame = await link.read_response(
+                timeout=POLL_SECONDS, disconnect_on_error=False, push_request=True
+            )
+            if frame is not None:
+                silent = 0
+                self._deliver(frame)
+                continue
+            silent += 1
+            if silent == SILENT_POLLS:
+                await link.send_command("PING", check_health=False)
+            elif silent > SILENT_POLLS + 3:
+                return
+
+    def _deliver(self, frame: Any) -> None:
+        if not isinstance(frame, list) or frame[0] not in (b"message", b"subscribe"):
+            return
+        kind, channel, data = frame[0], frame[1].decode(), frame[2]
+        if kind == b"subscribe":
             if channel in self._confirmed:
                 self._confirmed[channel].set()
             return
         for inbox in self._inboxes.get(channel, ()):
             if not inbox.full():
-                inbox.put_nowait(message["data"])
+                inbox.put_nowait(data)
 
 
 class Reader:

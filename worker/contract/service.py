@@ -47,9 +47,16 @@ def listen(host: str, port: int, *, setting: str, chosen: bool) -> socket.socket
     raise ConfigError(f"{PREFIX}{setting}_PORT: port {port} is taken; choose another, or 0 for any free one")
 
 
+def url(sock: socket.socket) -> str:
+    """Where a caller on this machine finds what listens on this socket."""
+    host, port = sock.getsockname()[:2]
+    here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # recognised, not bound
+    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+
+
 def announce(**ready: object) -> None:
     """Tell who started this process that it is ready."""
-    descriptor = os.environ.get(READY_FD)
+    descriptor = os.environ.pop(READY_FD, None)
     if descriptor is not None:
         with os.fdopen(int(descriptor), "w") as pipe:
             pipe.write(json.dumps(ready) + "\n")

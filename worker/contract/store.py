@@ -218,9 +218,13 @@ class TurnStore:
         answer, following = await self._transition("cancel", place, arguments)
         return answer.decode(), following.decode() or None
 
-    async def cancel_asked(self, turn_id: str) -> bool:
-        """Whether someone asked to cancel this running turn."""
-        return bool(await self.connection.command("HEXISTS", self.keys.turn(turn_id), "cancel"))
+    async def cancels_asked(self, turn_ids: Sequence[str]) -> list[str]:
+        """Those of these running turns that someone asked to cancel."""
+        if not turn_ids:
+            return []
+        commands = [("HEXISTS", self.keys.turn(turn_id), "cancel") for turn_id in turn_ids]
+        asked = await self.connection.commands(commands)
+        return [turn_id for turn_id, flag in zip(turn_ids, asked, strict=True) if flag]
 
     async def heartbeat(self, held: dict[str, int]) -> list[str]:
         """Renew the leases of works by fence, one script a shard; returns the works that are lost."""

@@ -10,7 +10,8 @@ settle_from(key, 9, tonumber(ARGV[8]))
 
 local entry = redis.call('HGET', key.slices, ARGV[2])
 if not entry then
-  if not handed_back then redis.call('ZREM', key.leases, slice) end
+  redis.call('ZREM', key.leases, slice)
+  redis.call('HDEL', key.fences, slice)
   return { 'refused' }
 end
 if handed_back and redis.call('HGET', key.fences, slice) ~= ARGV[3] then return { 'refused' } end
@@ -23,15 +24,15 @@ count, crashes, deaths = tonumber(count), tonumber(crashes), tonumber(deaths)
 if not handed_back then
   if crashes >= 2 then deaths = deaths + 1 end
   crashes = crashes + 1
-  for index = start, start + count - 1 do
-    local number, row, call_id = 0, nil, nil
-    repeat
-      if row then lose(key, call_id, row) end
-      number = number + 1
-      call_id = batch_id .. '.' .. token .. '.' .. int(index) .. '.' .. number
-      row = redis.call('HGET', key.ledger, call_id)
-    until not row
-  end
+end
+for index = start, start + count - 1 do
+  local number, row, call_id = 0, nil, nil
+  repeat
+    if row and handed_back then unmake(key, call_id, row) elseif row then lose(key, call_id, row) end
+    number = number + 1
+    call_id = batch_id .. '.' .. token .. '.' .. int(index) .. '.' .. number
+    row = redis.call('HGET', key.ledger, call_id)
+  until not row
 end
 if count == 1 and deaths >= tonumber(ARGV[4]) then
   local fence = redis.call('HINCRBY', key.batch, 'fence', 1)
@@ -40,10 +41,7 @@ if count == 1 and deaths >= tonumber(ARGV[4]) then
   return { 'dead', ARGV[2], fence, redis.call('LINDEX', key.items, start) }
 end
 
-redis.call('HDEL', key.slices, ARGV[2])
-redis.call('ZREM', key.leases, slice)
-redis.call('HDEL', key.fences, slice)
-local running = redis.call('HINCRBY', key.batch, 'running', -1)
+local running = free_slice(key, batch_id, ARGV[2])
 local state = redis.call('HGET', key.batch, 'state')
 if state ~= 'in_progress' then
   if state == 'cancelling' and running == 0 then

@@ -19,12 +19,7 @@ for _ = 1, tonumber(ARGV[7]) do
   end
   at = at + 10
 end
-if ARGV[4] == '1' then
-  redis.call('HDEL', key.slices, ARGV[2])
-  redis.call('ZREM', key.leases, slice)
-  redis.call('HDEL', key.fences, slice)
-  redis.call('HINCRBY', key.batch, 'running', -1)
-end
+if ARGV[4] == '1' then free_slice(key, batch_id, ARGV[2]) end
 
 local record = redis.call('HMGET', key.batch, 'state', 'total', 'cursor', 'completed', 'failed', 'running')
 local state = record[1]

@@ -3,7 +3,8 @@
 -- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals
 -- ARGV turn_id worker token lease_ms channel keep max_version suspect_busy call_id call_row
 -- Returns { 'claimed', fence, attempts, suspect, now, created_at, body, conv settings, memory_k, messages }
---      or { 'gone' } | { 'newer' } | { 'later' } | { 'refused', state }.
+--      or { 'gone' } | { 'newer' } | { 'refused', state }
+--      or { 'later' }: another suspect runs in this process; the turn is woken again in a second.
 local key, turn_id, token = turn_keys(), ARGV[1], ARGV[3]
 
 local record = redis.call('HMGET', key.turn, 'state', 'version', 'claim', 'crashes')
@@ -15,7 +16,11 @@ local suspect = crashes >= 2
 if not (state == 'running' and record[3] == token) then
   if state ~= 'queued' then return { 'refused', state } end
   if redis.call('HGET', key.conv, 'active') ~= turn_id then return { 'refused', 'waiting' } end
-  if suspect and ARGV[8] == '1' then return { 'later' } end
+  if suspect and ARGV[8] == '1' then
+    redis.call('ZADD', key.ready, int(now_ms() + 1000), turn_id)
+    redis.call('HDEL', key.wakes, turn_id)
+    return { 'later' }
+  end
 
   local now = now_ms()
   local fence = redis.call('HINCRBY', key.turn, 'fence', 1)

@@ -64,6 +64,11 @@ local function lose(key, call_id, row)
   redis.call('HINCRBY', key.totals, call.provider .. '|' .. call.model .. '|calls:lost', 1)
 end
 
+-- Forgets a call that an attempt entered and never made.
+local function unmake(key, call_id, row)
+  if string.find(row, '"outcome":"intended"', 1, true) then redis.call('HDEL', key.ledger, call_id) end
+end
+
 -- Settles `count` calls that stand in ARGV from `at` on, each as
 -- call id, row, number of amounts, amounts…; returns the position behind them.
 local function settle_from(key, at, count)
@@ -109,6 +114,26 @@ local function conclude(key, turn_id, state, result, events, channel, keep, ttl_
   redis.call('HSET', key.conv, 'active', following)
   redis.call('ZADD', key.ready, int(now + wake_ms), following)
   return following
+end
+
+-- Writes down who holds a slice of a batch. `slices` says under its first index
+-- `<count>:<crashes>:<deaths>:<token>`, and under `token:<token>` that index.
+local function hold_slice(key, batch_id, start, counts, token, until_ms)
+  local slice = batch_id .. '/' .. int(start)
+  redis.call('HSET', key.slices, int(start), counts .. ':' .. token, 'token:' .. token, int(start))
+  redis.call('ZADD', key.leases, int(until_ms), slice)
+  redis.call('HSET', key.fences, slice, redis.call('HINCRBY', key.batch, 'fence', 1))
+  redis.call('HINCRBY', key.batch, 'running', 1)
+  redis.call('HDEL', key.wakes, batch_id)
+end
+
+-- Takes a slice from whoever holds it; returns how many of the batch still run.
+local function free_slice(key, batch_id, start)
+  local token = string.match(redis.call('HGET', key.slices, start), '%w+$')
+  redis.call('HDEL', key.slices, start, 'token:' .. token)
+  redis.call('ZREM', key.leases, batch_id .. '/' .. start)
+  redis.call('HDEL', key.fences, batch_id .. '/' .. start)
+  return redis.call('HINCRBY', key.batch, 'running', -1)
 end
 
 -- Ends a batch and lets its keys expire.

@@ -1,0 +1,145 @@
+"""The command line as people use it: a process, its two outputs, its exit code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from tests.support.waiting import wait_until
+
+SECONDS: Final = 90.0
+
+
+class Desk:
+    """A folder of its own, and what is set there."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        self.data = folder / ".aiforge"
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("AIFORGE_", "OPENAI_"))
+        }
+        # The data folder also marks every process that descends from here, however far.
+        self.environment = {**kept, **settings, "AIFORGE_DATA_DIR": str(self.data)}
+        self._started: list[Running] = []
+
+    def run(self, *arguments: str, given: bytes | None = None, **settings: str) -> Ended:
+        ended = subprocess.run(
+            command(arguments),
+            cwd=self.folder,
+            env={**self.environment, **settings},
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+    def start(self, *arguments: str, **settings: str) -> Running:
+        running = Running(self, arguments, {**self.environment, **settings})
+        self._started.append(running)
+        return running
+
+    def close(self) -> None:
+        """Kill what a failed test left running."""
+        for running in self._started:
+            running.close()
+
+    def processes(self) -> list[str]:
+        """Whatever still runs of all that was started here."""
+        marks = (f"AIFORGE_DATA_DIR={self.data}\0".encode(), f"--data-dir\0{self.data}\0".encode())
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with suppress(OSError):
+                    command = (entry / "cmdline").read_bytes()
+                    if command and any(mark in (entry / "environ").read_bytes() + command for mark in marks):
+                        found.append(f"{entry.name} {command!r}")
+        return found
+
+    def must_be_empty(self, seconds: float = 15) -> None:
+        """Nothing that was started here is left."""
+        wait_until(lambda: not self.processes(), seconds)
+
+
+class Ended:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code = code
+        self.out = out
+        self.err = err
+        assert "Traceback" not in err, err
+
+    def __repr__(self) -> str:
+        return f"exit {self.code}\n{self.out}\n{self.err}"
+
+
+class Running:
+    """A command that runs; its stderr is read as it comes."""
+
+    def __init__(self, desk: Desk, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self.desk = desk
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            command(arguments),
+            cwd=desk.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.out = ""
+        self._readers = [threading.Thread(target=self._read_err), threading.Thread(target=self._read_out)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_err(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+
+    def _read_out(self) -> None:
+        assert self.process.stdout is not None
+        while part := self.process.stdout.read(1):
+            self.out += part
+
+    @property
+    def err(self) -> str:
+        return "".join(self.lines)
+
+    def wait_for(self, text: str, seconds: float = SECONDS) -> None:
+        """Until stderr holds the text, or the command has ended without it (then AssertionError)."""
+        wait_until(lambda: text in self.err or self.process.poll() is not None, seconds)
+        assert text in self.err, self.err
+
+    def end(self, number: int | None = None, seconds: float = SECONDS) -> Ended:
+        """Send a signal, wait for the end."""
+        if number is not None:
+            self.process.send_signal(number)
+        try:
+            code = self.process.wait(seconds)
+        finally:
+            self.close()
+        return Ended(code, self.out, self.err)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for reader in self._readers:
+            reader.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+
+def command(arguments: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-P", "-m", "aiforge.cli", *arguments]

@@ -1,0 +1,161 @@
+"""What commands answer when there is nothing to talk to, or when they are asked for nonsense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aiforge.cli.settings import ServiceSettings
+from aiforge.cli.show_settings import readable
+from tests.aiforge.cli.command import Desk
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_help_lists_the_commands(desk: Desk) -> None:
+    shown = desk.run("--help")
+    assert shown.code == 0
+    for name in (
+        "demo",
+        "up",
+        "worker",
+        "api",
+        "chat",
+        "submit",
+        "tail",
+        "history",
+        "status",
+        "batch",
+        "doctor",
+    ):
+        assert f"\n  {name} " in shown.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["nonsense"], 2, "No such command 'nonsense'."),
+        (["chat"], 2, "Missing argument 'MESSAGE'."),
+        (["chat", "hi", "--colour", "red"], 2, "No such option: --colour"),
+        (["batch", "run", "none.jsonl"], 2, "none.jsonl: no such file"),
+        (["status"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
+        (["history", "user-1"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
+        (["flower"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_REDIS_URL"),
+    ],
+)
+def test_mistakes_are_one_line(desk: Desk, arguments: list[str], code: int, says: str) -> None:
+    ended = desk.run(*arguments)
+    assert (ended.code, ended.out, ended.err) == (code, "", f"aiforge: {says}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("AIFORGE_DURABILITY", "never", "AIFORGE_DURABILITY: Input should be 'everysec' or 'always'"),
+        ("AIFORGE_TEMPERATURE", "warm", "AIFORGE_TEMPERATURE: "),
+    ],
+)
+def test_a_wrong_setting_is_exit_3(tmp_path: Path, name: str, value: str, says: str) -> None:
+    desk = Desk(tmp_path, **{name: value})
+    for command in (["chat", "hi"], ["up"], ["demo", "--questions", "in.jsonl"]):
+        ended = desk.run(*command)
+        assert ended.code == 3
+        assert says in ended.err
+        assert ended.err.count("\n") == 1
+
+
+def test_an_api_that_is_not_there_is_one_line(desk: Desk) -> None:
+    ended = desk.run("chat", "hi", AIFORGE_API_URL="http://127.0.0.1:1")
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "cannot reach http://127.0.0.1:1" in ended.err
+
+
+def test_files_of_a_stack_that_was_killed_mislead_nobody(desk: Desk) -> None:
+    desk.data.mkdir()
+    running = {"api_url": "http://127.0.0.1:1", "metrics_port": 1, "redis_url": "redis://127.0.0.1:1"}
+    running |= {"provider": "offline", "pids": {}, "started_at": 0}
+    (desk.data / "run.json").write_text(json.dumps(running))
+    (desk.data / "run.lock").touch()
+    assert desk.run("status").code == 1
+    assert json.loads(desk.run("status", "--json").out) == {"running": False}
+
+
+def test_config_shows_values_and_their_sources_and_no_secret(desk: Desk) -> None:
+    (desk.folder / "aiforge.yaml").write_text("model: from-yaml\nworker:\n  concurrency: 7\n")
+    (desk.folder / ".env").write_text("AIFORGE_MAX_TOKENS=99\n")
+    shown = desk.run(
+        "config",
+        "--json",
+        OPENAI_API_KEY="sk-canary",
+        AIFORGE_API_TOKEN="token-canary",
+        AIFORGE_REDIS_URL="redis://user:pw-canary@127.0.0.1:1/0",
+    )
+    assert shown.code == 0
+    assert "canary" not in shown.out + shown.err
+    found = {
+        line["name"]: (line["value"], line["source"]) for line in map(json.loads, shown.out.splitlines())
+    }
+    assert found["AIFORGE_MODEL"] == ("from-yaml", "aiforge.yaml")
+    assert found["AIFORGE_CONCURRENCY"] == ("7", "aiforge.yaml")
+    assert found["AIFORGE_MAX_TOKENS"] == ("99", ".env AIFORGE_MAX_TOKENS")
+    assert found["AIFORGE_OPENAI_API_KEY"] == ("********", "environment OPENAI_API_KEY")
+    assert found["AIFORGE_REDIS_URL"] == (
+        "redis://user:********@127.0.0.1:1/0",
+        "environment AIFORGE_REDIS_URL",
+    )
+    assert found["AIFORGE_API_PORT"] == ("8000", "default")
+
+
+def test_config_names_a_wrong_value(desk: Desk) -> None:
+    shown = desk.run("config", AIFORGE_CONCURRENCY="many")
+    assert shown.code == 3
+    assert "AIFORGE_CONCURRENCY: " in shown.err
+
+
+def test_doctor_says_what_to_do(desk: Desk) -> None:
+    shown = desk.run("doctor")
+    assert shown.code == 1
+    assert "✓ Python: " in shown.out
+    assert "✗ provider: openai without a key → set OPENAI_API_KEY" in shown.out
+    assert "– Redis: embedded, not running → `aiforge up` starts it" in shown.out
+    assert shown.err == "aiforge: 1 thing is wrong\n"
+
+
+def test_doctor_of_a_redis_that_is_not_there(desk: Desk) -> None:
+    shown = desk.run(
+        "doctor", "--json", AIFORGE_REDIS_URL="redis://127.0.0.1:1/0", AIFORGE_PROVIDER="offline"
+    )
+    assert shown.code == 1
+    found = {line["check"]: line for line in map(json.loads, shown.out.splitlines())}
+    assert [name for name, line in found.items() if line["verdict"] == "wrong"] == ["Redis"]
+    assert "refused" in found["Redis"]["says"]
+
+
+def test_settings_are_found_in_every_section_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AIFORGE_REDIS_URL", raising=False)
+    (tmp_path / "aiforge.yaml").write_text(
+        "data_dir: d\nworker: {redis_url: 'redis://h/1'}\napi: {API_TOKEN: t}\n"
+    )
+    settings = ServiceSettings.load()
+    assert (settings.redis_url, settings.token, settings.data_dir) == ("redis://h/1", "t", Path("d"))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:pw@h:1/0", "redis://:********@h:1/0"),
+        ("redis://u:pw@h:1/0", "redis://u:********@h:1/0"),
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("https://api.example.com/v1", "https://api.example.com/v1"),
+    ],
+)
+def test_passwords_in_urls_are_masked(url: str, shown: str) -> None:
+    assert readable(url) == shown

@@ -1,0 +1,229 @@
+"""The commands with everything real: `up` and what one does with it, and how all of it ends."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aiforge.testing import FakeProvider
+from tests.aiforge.cli.command import Desk, Running
+from tests.support.waiting import wait_until
+
+QUESTIONS = "".join(json.dumps({"id": f"n{n}", "question": f"question {n}?"}) + "\n" for n in range(40))
+FREE_PORTS = {"AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    (made.folder / "in.jsonl").write_text(QUESTIONS)
+    yield made
+    made.close()
+    made.must_be_empty()
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    desk = Desk(tmp_path_factory.mktemp("up"), **FREE_PORTS)
+    running = desk.start("up")
+    try:
+        running.wait_for("ready; Ctrl-C stops everything")
+        yield running
+        assert running.end(signal.SIGINT).code == 130
+    finally:
+        running.close()
+    desk.must_be_empty(1)
+
+
+class TestUp:
+    """One stack, and all that one asks of it."""
+
+    def test_what_it_says(self, up: Running) -> None:
+        assert "no OPENAI_API_KEY found: provider set to offline" in up.err
+        assert "http://127.0.0.1:" in up.err
+        assert up.out == ""
+
+    def test_chat_streams_and_remembers(self, up: Running) -> None:
+        first = up.desk.run("chat", "My name is Ada.", "-c", "user-1")
+        assert first.code == 0
+        assert "My name is Ada." in first.out
+        assert first.err.startswith("conversation user-1 · ")
+        second = up.desk.run("chat", "-", "-c", "user-1", "--json", given=b"And now?")
+        turn = json.loads(second.out)
+        assert (turn["state"], turn["conversation_id"], second.err) == ("completed", "user-1", "")
+        history = up.desk.run("history", "user-1", "--json").out.splitlines()
+        assert [json.loads(line)["role"] for line in history] == ["user", "assistant"] * 2
+        assert json.loads(history[3])["content"] == turn["answer"]
+
+    def test_submit_tail_status(self, up: Running) -> None:
+        turn_id = up.desk.run("submit", "Hello").out.strip()
+        tail = up.desk.run("tail", turn_id)
+        assert tail.code == 0
+        events = [json.loads(line) for line in up.desk.run("tail", turn_id, "--json").out.splitlines()]
+        assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+        assert events[-2]["event"] == {
+            "type": "message",
+            "text": tail.out.strip(),
+            "stopped": False,
+            "iteration_limit": False,
+        }
+        assert events[-1]["event"]["type"] == "done"
+        assert "completed" in up.desk.run("status", turn_id).out
+        assert json.loads(up.desk.run("status", "--json").out)["ready"] is True
+
+    def test_an_unknown_turn_is_one_line(self, up: Running) -> None:
+        ended = up.desk.run("tail", "00aaaaaaaaaaaaaaaaaaaa")
+        assert (ended.code, ended.err.count("\n")) == (1, 1)
+        assert "not_found" in ended.err
+
+    def test_batch_to_csv_and_back_through_pipes(self, up: Running) -> None:
+        (up.desk.folder / "in.jsonl").write_text(QUESTIONS)
+        ended = up.desk.run("batch", "run", "in.jsonl", "-o", "out.csv")
+        assert ended.code == 0
+        assert "40/40 done, 0 failed" in ended.err
+        with (up.desk.folder / "out.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["id"] for row in rows] == [f"n{n}" for n in range(40)]
+        assert {(row["status"], row["cost_usd"]) for row in rows} == {("ok", "0")}
+        piped = up.desk.run("batch", "run", "-", "--column", "q", given=b"q\nfirst\nsecond\n")
+        assert [row["question"] for row in csv.DictReader(piped.out.splitlines())] == ["first", "second"]
+
+    def test_doctor_finds_nothing_wrong(self, up: Running) -> None:
+        shown = up.desk.run("doctor")
+        assert shown.code == 0, shown
+        assert "– provider: offline, because there is no key" in shown.out
+
+    def test_a_second_up_is_refused(self, up: Running) -> None:
+        ended = up.desk.run("up")
+        assert (ended.code, ended.err.count("\n")) == (1, 1)
+        assert "it runs already" in ended.err
+
+    def test_flower_can_read_the_tasks(self, up: Running) -> None:
+        with FakeProvider() as somebody:
+            port = int(somebody.root.rpartition(":")[2])
+        flower = up.desk.start("flower", "--port", str(port))
+        url = f"http://127.0.0.1:{port}/tasks/datatable?draw=1&start=0&length=9&search%5Bvalue%5D="
+        url += "&order%5B0%5D%5Bcolumn%5D=0&order%5B0%5D%5Bdir%5D=asc&columns%5B0%5D%5Bdata%5D=name"
+
+        def seen() -> bool:
+            up.desk.run("submit", "Hello", "--wait", "10")
+            with urllib.request.urlopen(url, timeout=5) as reply:
+                return any(task["state"] == "SUCCESS" for task in json.load(reply)["data"])
+
+        try:
+            flower.wait_for("Connected to")
+            wait_until(seen, 30)
+        finally:
+            flower.end(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "at", ["starting the embedded server", "starting a worker", "ready at", "batch batch_"]
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+def test_the_demo_leaves_no_process_whenever_it_is_ended(desk: Desk, at: str, number: signal.Signals) -> None:
+    demo = desk.start("demo", "--questions", "in.jsonl")
+    demo.wait_for(at)
+    ended = demo.end(number)
+    assert ended.code == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    desk.must_be_empty(1 if number == signal.SIGINT else 15)
+
+
+def test_a_second_ctrl_c_hurries_the_end(desk: Desk) -> None:
+    demo = desk.start("demo", "--questions", "in.jsonl")
+    demo.wait_for("ready at")
+    demo.process.send_signal(signal.SIGINT)
+    assert demo.end(signal.SIGINT).code == 130
+
+
+def test_the_demo_twice(desk: Desk) -> None:
+    for _ in range(2):
+        ended = desk.run("demo", "--questions", "in.jsonl")
+        assert ended.code == 0, ended
+        assert "40 answered, 0 failed" in ended.err
+        desk.must_be_empty(1)
+    answers = sorted(desk.data.glob("answers-*.jsonl"))
+    assert len(answers) == 2
+    newest = desk.data / "answers.jsonl"
+    assert newest.resolve() == answers[1]
+    assert len(newest.read_text().split("\n")) == 41
+
+
+def test_a_service_that_dies_is_reported_and_ends_the_rest(desk: Desk) -> None:
+    up = desk.start("up", **FREE_PORTS)
+    up.wait_for("ready; Ctrl-C")
+    pids = json.loads((desk.data / "run.json").read_text())["pids"]
+    os.kill(pids["worker"], signal.SIGKILL)
+    ended = up.end()
+    assert ended.code == 1
+    assert "aiforge: worker was killed by SIGKILL" in ended.err
+    assert "worker: ready" in ended.err
+    desk.must_be_empty(1)
+
+
+def test_up_ends_well_on_sigterm_and_says_when_it_is_ready(desk: Desk) -> None:
+    up = desk.start("up", **FREE_PORTS)
+    up.wait_for("ready; Ctrl-C")
+    assert up.end(signal.SIGTERM).code == 0
+    assert not (desk.data / "run.json").exists()
+
+
+def test_what_was_said_is_known_after_everything_was_restarted(desk: Desk) -> None:
+    first = desk.run("chat", "My name is Ada.", "-c", "user-1")
+    assert "nothing is running here, so a temporary stack is used" in first.err
+    second = desk.run("chat", "Who am I?", "-c", "user-1")
+    assert second.code == 0
+    assert "My name is Ada." in second.out
+
+
+def test_a_wrong_setting_of_a_service_is_its_one_line_and_exit_3(desk: Desk) -> None:
+    ended = desk.run("chat", "hi", AIFORGE_CONCURRENCY="many")
+    assert ended.code == 3
+    assert ended.err.splitlines()[-1].startswith("aiforge: worker: AIFORGE_CONCURRENCY: ")
+
+
+def test_worker_and_api_without_a_key_exit_3(desk: Desk) -> None:
+    for service in ("worker", "api"):
+        ended = desk.run(service)
+        assert ended.code == 3
+        assert "AIFORGE_OPENAI_API_KEY" in ended.err
+
+
+def test_ctrl_c_cancels_a_batch_and_keeps_what_is_there(desk: Desk) -> None:
+    more = "".join(json.dumps({"question": f"more {n}?"}) + "\n" for n in range(2000))
+    (desk.folder / "many.jsonl").write_text(QUESTIONS + more)
+    with FakeProvider(latency=0.2) as provider:
+        batch = desk.start(
+            "batch", "run", "many.jsonl", "-o", "out.jsonl",
+            OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url, AIFORGE_CONCURRENCY="5",
+        )  # fmt: skip
+        batch.wait_for("batch batch_")
+        wait_until(lambda: (desk.folder / "out.jsonl").stat().st_size > 0, 30)
+        ended = batch.end(signal.SIGINT)
+    assert ended.code == 130
+    rows = [json.loads(line) for line in (desk.folder / "out.jsonl").read_text().splitlines()]
+    assert f"cancelled: {len(rows)} of 2040 rows are in out.jsonl" in ended.err
+    assert 0 < len(rows) < 2000
+    assert [row["index"] for row in rows] == sorted(row["index"] for row in rows)
+
+
+def test_a_batch_against_a_provider_that_fails_now_and_then(desk: Desk) -> None:
+    with FakeProvider() as provider:
+        provider.when("question 7?", "sorry")
+        ended = desk.run(
+            "batch", "run", "in.jsonl", "-o", "out.jsonl", "--model", "gpt-4o-mini",
+            OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url,
+        )  # fmt: skip
+    assert ended.code == 0, ended
+    rows = [json.loads(line) for line in (desk.folder / "out.jsonl").read_text().splitlines()]
+    assert rows[7]["answer"] == "sorry"
+    assert all(row["model"] == "gpt-4o-mini" and float(row["cost_usd"]) > 0 for row in rows)

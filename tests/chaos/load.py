@@ -1,0 +1,95 @@
+"""Callers: they submit turns over HTTP at a steady rate, and some of them read along."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from typing import Final
+
+from aiforge.client import AsyncClient, ClientError
+from tests.chaos.evidence import Accepted, Reading
+from tests.chaos.plan import Plan
+
+BURSTS: Final = (1, 1, 1, 2, 3)
+"""How many turns a caller submits back to back; those behind the first wait in their conversation."""
+LONGEST: Final = 8
+"""Turns of a conversation: short enough for the whole of it to be in each call's window."""
+NEW: Final = 0.5
+"""Share of the bursts that begin a conversation."""
+
+
+class Conversation:
+    """One caller's conversation; the lock keeps its submissions in order."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.accepted: list[Accepted] = []
+        self.planned = 0
+        self.lock = asyncio.Lock()
+
+
+class Load:
+    """Submits until `over` is set. Every turn that the API accepted is in `conversations`."""
+
+    def __init__(self, plan: Plan, client: AsyncClient) -> None:
+        self._plan = plan
+        self._client = client
+        self._random = Random(f"load {plan.seed}")
+        self.over = asyncio.Event()
+        self.conversations: list[Conversation] = []
+        self.refused: list[str] = []
+        self.readings: list[Reading] = []
+        self.seconds = 0.0
+
+    @property
+    def accepted(self) -> dict[str, list[Accepted]]:
+        return {conversation.name: conversation.accepted for conversation in self.conversations}
+
+    async def run(self) -> None:
+        """Returns when all that was submitted is accepted and every reader has its end."""
+        began = due = time.monotonic()
+        async with asyncio.TaskGroup() as callers:
+            while not self.over.is_set():
+                turns = self._random.choice(BURSTS)
+                read = [self._random.random() < self._plan.readers for _ in range(turns)]
+                callers.create_task(self._say(self._conversation(turns), read, callers))
+                due += self._random.expovariate(self._plan.rate / turns)
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self.seconds = time.monotonic() - began
+
+    def _conversation(self, turns: int) -> Conversation:
+        old = [known for known in self.conversations[-200:] if known.planned + turns <= LONGEST]
+        if old and self._random.random() >= NEW:
+            chosen = self._random.choice(old)
+        else:
+            chosen = Conversation(f"c{len(self.conversations)}")
+            self.conversations.append(chosen)
+        chosen.planned += turns
+        return chosen
+
+    async def _say(self, conversation: Conversation, read: list[bool], callers: asyncio.TaskGroup) -> None:
+        async with conversation.lock:
+            for along in read:
+                question = f"{conversation.name} asks {len(conversation.accepted)}"
+                try:
+                    turn = await self._client.submit(question, conversation_id=conversation.name)
+                except ClientError as error:
+                    self.refused.append(f"{question}: {error}")
+                    continue
+                conversation.accepted.append(Accepted(turn.turn_id, question))
+                if along:
+                    reading = Reading(turn.turn_id)
+                    self.readings.append(reading)
+                    callers.create_task(self._read(reading))
+
+    async def _read(self, reading: Reading) -> None:
+        try:
+            async for pair in self._client.stream(reading.turn_id):
+                reading.opened = reading.opened or time.time()
+                reading.events.append(pair)
+        except ClientError as error:
+            reading.broken = str(error)
+        except asyncio.CancelledError:
+            reading.broken = "the turn does not end"
+            raise

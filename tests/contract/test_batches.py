@@ -1,0 +1,312 @@
+"""Batches: items in, slices out, every row once, whatever is repeated, crashes or comes late."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from aiforge.core.types import Usage
+from tests.support.servers import RedisServer
+from tests.support.slices import Sliced, kill, take
+from tests.support.turns import COST, USAGE, Connect, intended, paid
+from tests.support.waiting import eventually
+from worker.contract.batches import Dead
+from worker.contract.client import TurnClient
+from worker.contract.errors import NotFound
+from worker.contract.schemas import (
+    BATCH_VERSION,
+    Batch,
+    BatchItem,
+    BatchRequest,
+    BatchRow,
+    BatchState,
+    Lane,
+)
+from worker.contract.store import Refused
+
+pytestmark = pytest.mark.anyio
+
+
+def request(count: int, *, model: str | None = None) -> BatchRequest:
+    items = [BatchItem(message=f"question {number}", id=f"id-{number}") for number in range(count)]
+    return BatchRequest(items=items, model=model)
+
+
+async def finished(client: TurnClient, batch: Batch) -> Batch:
+    """Run a batch to its end."""
+    while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
+        await taken.answer_all()
+    return await client.batch(batch.batch_id)
+
+
+async def test_a_batch_from_end_to_end(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(30, model="m"))
+    assert (batch.state, batch.total, batch.completed) == (BatchState.IN_PROGRESS, 30, 0)
+    assert (batch.started_at, batch.finished_at, batch.cost) == (None, None, Decimal(0))
+    done = await finished(client, batch)
+    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 30, 0)
+    assert done.cost == 30 * COST
+    assert done.usage == Usage(30 * USAGE.input_tokens, 30 * USAGE.output_tokens)
+    assert done.finished_at is not None
+    rows = await client.results(batch.batch_id)
+    assert [(row.index, row.id) for row in rows] == [(number, f"id-{number}") for number in range(30)]
+    assert [row.answer for row in rows] == [f"answer to question {number}" for number in range(30)]
+    assert all(call.outcome == "ok" for call in await client.turns.calls(batch.batch_id))
+    assert (await client.stats()).totals["openai", "m"]["usd"] == 30 * COST
+
+
+async def test_as_many_workers_are_woken_as_can_help(connect: Connect) -> None:
+    client = await connect(batch_window=4)
+    await client.submit_batch(request(10))
+    await client.submit_batch(request(2))
+    await eventually(lambda: depth(client))
+    assert await depth(client) == 6
+
+
+async def depth(client: TurnClient) -> int:
+    return (await client.stats()).depth[Lane.BATCH]
+
+
+async def test_a_window_limits_what_runs(connect: Connect) -> None:
+    client = await connect(batch_window=2)
+    batch = await client.submit_batch(request(10))
+    first = await running(client, batch)
+    await running(client, batch)
+    assert await take(client.batches, batch.batch_id) == Refused("refused", "window")
+    assert await client.batches.waiting(batch.batch_id) == 0
+    await first.answer_all()
+    assert await client.batches.waiting(batch.batch_id) == 1
+    await running(client, batch)
+
+
+async def running(client: TurnClient, batch: Batch) -> Sliced:
+    taken = await take(client.batches, batch.batch_id)
+    assert isinstance(taken, Sliced), taken
+    return taken
+
+
+async def test_slices_grow_with_the_speed_of_items(connect: Connect) -> None:
+    """About a second's worth, and never so much that the window could not be filled."""
+    client = await connect(batch_window=2)
+    batch = await client.submit_batch(request(400))
+    first = await running(client, batch)
+    assert len(first.items) == 1
+    await first.answer_all(latency_ms=50)
+    assert len((await running(client, batch)).items) == 20
+    slow = await client.submit_batch(request(400))
+    await (await running(client, slow)).answer_all(latency_ms=2_000)
+    assert len((await running(client, slow)).items) == 1
+    small = await client.submit_batch(request(8))
+    await (await running(client, small)).answer_all(latency_ms=1)
+    assert len((await running(client, small)).items) == 2
+
+
+async def test_a_repeated_claim_brings_the_same_slice(client: TurnClient) -> None:
+    """The reply was lost and the connection asked again: no slice may be left that nobody knows of."""
+    batch = await client.submit_batch(request(10))
+    first = await client.batches.claim(batch.batch_id, "t", intended(""), suspect_busy=False)
+    again = await client.batches.claim(batch.batch_id, "t", intended(""), suspect_busy=False)
+    assert not isinstance(first, Refused)
+    assert not isinstance(again, Refused)
+    assert again._replace(waited=first.waited) == first
+    assert (await client.stats()).running == 1
+    other = await running(client, batch)
+    assert other.taken.start == first.start + len(first.items)
+
+
+async def test_every_row_lands_once(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(1))
+    taken = await running(client, batch)
+    row = taken.row(0)
+    for _ in range(2):
+        stored = await taken.store([row], calls=[paid(taken.call_id(0))])
+        assert (stored.accepted, stored.state) == (True, "completed")
+    assert (await taken.store([msgspec.structs.replace(row, answer="other")])).accepted
+    assert (await taken.store([], over=True)).accepted
+    done = await client.batch(batch.batch_id)
+    assert (done.completed, done.cost) == (1, COST)
+    assert [row.answer for row in await client.results(batch.batch_id)] == ["answer to question 0"]
+    assert not (await taken.store([row], over=True)).accepted
+
+
+async def test_failed_items_complete_a_batch(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(3))
+    while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
+        await taken.fail_all()
+    done = await client.batch(batch.batch_id)
+    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 0, 3)
+    assert [row.status for row in await client.results(batch.batch_id)] == ["error"] * 3
+
+
+async def test_results_end_before_the_first_open_row(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(4))
+    first, second, third = [await running(client, batch) for _ in range(3)]
+    await third.answer_all()
+    assert await client.results(batch.batch_id) == []
+    await first.answer_all()
+    assert [row.index for row in await client.results(batch.batch_id)] == [0]
+    await second.answer_all()
+    assert [row.index for row in await client.results(batch.batch_id)] == [0, 1, 2]
+    assert [row.index for row in await client.results(batch.batch_id, after=1, limit=1)] == [1]
+    assert await client.results(batch.batch_id, after=4) == []
+
+
+async def test_an_unpriced_item_is_counted_and_not_free(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(2))
+    for cost in (None, COST):
+        taken = await running(client, batch)
+        (index,) = taken.items
+        row = msgspec.structs.replace(taken.row(index), cost=cost)
+        await taken.store([row], calls=[paid(taken.call_id(index), cost=cost)], over=True)
+    done = await client.batch(batch.batch_id)
+    assert (done.cost, done.unpriced_calls) == (COST, 1)
+
+
+async def test_a_slice_that_is_handed_back_is_done_again(connect: Connect) -> None:
+    client = await connect(batch_window=2)
+    batch = await client.submit_batch(request(40))
+    await (await running(client, batch)).answer_all(latency_ms=100)
+    taken = await running(client, batch)
+    assert len(taken.items) == 10
+    done, *rest = taken.items
+    await taken.store([taken.row(done)], calls=[paid(taken.call_id(done))])
+    assert await taken.hand_back() == "queued"
+    calls = await client.turns.calls(batch.batch_id)
+    assert {call.outcome for call in calls} == {"ok"}, "a call that was never made has no row"
+    again = await running(client, batch)
+    assert again.items == rest
+    assert not again.taken.suspect
+    assert await taken.hand_back() == "refused"
+    assert not (await taken.store([taken.row(rest[0])])).accepted
+    assert (await finished(client, batch)).state is BatchState.IN_PROGRESS
+    await again.answer_all()
+    assert (await finished(client, batch)).completed == 40
+
+
+async def test_two_crashes_make_suspects_and_three_deaths_an_error(connect: Connect) -> None:
+    client = await connect(batch_window=1)
+    batch = await client.submit_batch(request(8))
+    await (await running(client, batch)).answer_all(latency_ms=250)
+    poison = (await running(client, batch)).items
+    assert len(poison) == 4
+    assert await kill(client.batches, batch.batch_id, poison[0]) == "queued"
+    assert (await running(client, batch)).items == poison
+    assert await kill(client.batches, batch.batch_id, poison[0]) == "queued"
+    for index in poison:
+        alone = await running(client, batch)
+        assert (alone.items, alone.taken.suspect) == ([index], True)
+        if index != poison[0]:
+            await alone.answer_all()
+            continue
+        for death in range(1, 4):
+            answer = await kill(client.batches, batch.batch_id, index)
+            if death < 3:
+                assert answer == "queued"
+                while (alone := await running(client, batch)).items != [index]:
+                    await alone.answer_all()
+                assert alone.taken.suspect
+        assert isinstance(answer, Dead)
+        assert (answer.position, answer.item.id) == (index, f"id-{index}")
+        row = BatchRow(index=index, id=answer.item.id, status="error")
+        stored = await client.batches.store(batch.batch_id, index, answer.fence, [row], calls=[], over=True)
+        assert stored.accepted
+        break
+    done = await finished(client, batch)
+    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 7, 1)
+
+
+async def test_a_suspect_waits_for_another_process(connect: Connect) -> None:
+    client = await connect(batch_window=1)
+    batch = await client.submit_batch(request(1))
+    for _ in range(2):
+        await running(client, batch)
+        await kill(client.batches, batch.batch_id, 0)
+    assert await take(client.batches, batch.batch_id, suspect_busy=True) == Refused("later", "handed out")
+    assert (await running(client, batch)).taken.suspect
+
+
+async def test_lost_calls_of_a_dead_slice(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(1))
+    taken = await running(client, batch)
+    await client.turns.ledger(
+        batch.batch_id, settled=[paid(taken.call_id(0))], intended=[intended(taken.call_id(0, 2))]
+    )
+    await kill(client.batches, batch.batch_id, 0)
+    outcomes = {call.call_id: call.outcome for call in await client.turns.calls(batch.batch_id)}
+    assert outcomes == {taken.call_id(0): "ok", taken.call_id(0, 2): "lost"}
+    assert not (await taken.store([taken.row(0)], calls=[paid(taken.call_id(0, 2))])).accepted
+    assert {call.outcome for call in await client.turns.calls(batch.batch_id)} == {"ok"}
+
+
+async def test_cancelling_lets_the_running_items_end(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(5))
+    first, second = [await running(client, batch) for _ in range(2)]
+    for _ in range(2):
+        cancelled = await client.cancel_batch(batch.batch_id)
+        assert cancelled.state is BatchState.CANCELLING
+        assert cancelled.cancelled_at is not None
+    assert await take(client.batches, batch.batch_id) == Refused("refused", "cancelling")
+    assert await client.batches.waiting(batch.batch_id) == 0
+    await first.answer_all()
+    assert await second.hand_back() == "over"
+    done = await client.batch(batch.batch_id)
+    assert (done.state, done.completed) == (BatchState.CANCELLED, 1)
+    assert [row.index for row in await client.results(batch.batch_id)] == [0]
+    assert (await client.stats()).ready == 0
+
+
+async def test_cancelling_a_batch_that_nobody_runs(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(5))
+    assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLED
+    assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLED
+    done = await finished(client, await client.submit_batch(request(2)))
+    assert await client.cancel_batch(done.batch_id) == done
+
+
+async def test_a_batch_of_a_newer_version_is_left_alone(client: TurnClient, server: RedisServer) -> None:
+    batch = await client.submit_batch(request(1))
+    server.ask("HSET", client.batches.keys.batch(batch.batch_id), "version", BATCH_VERSION + 1)
+    assert await take(client.batches, batch.batch_id) == Refused("newer", "")
+    assert (await client.stats()).ready == 1
+
+
+async def test_other_tenants_and_ids_have_no_batch(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(1), tenant="a")
+    for batch_id in (batch.batch_id, "batch_00" + "0" * 20, "../x", ""):
+        with pytest.raises(NotFound):
+            await client.batch(batch_id)
+        with pytest.raises(NotFound):
+            await client.results(batch_id)
+        with pytest.raises(NotFound):
+            await client.cancel_batch(batch_id)
+    unknown = await client.batches.claim("batch_00" + "0" * 20, "t", intended(""), suspect_busy=False)
+    assert unknown == Refused("gone", "")
+
+
+async def test_many_items_are_stored_in_parts(client: TurnClient, server: RedisServer) -> None:
+    batch = await client.submit_batch(request(2_500))
+    assert server.ask("LLEN", client.batches.keys.items(batch.batch_id)) == 2_500
+    assert server.ask("PTTL", client.batches.keys.items(batch.batch_id)) == -1
+
+
+async def test_an_upload_that_is_not_opened_disappears(client: TurnClient, server: RedisServer) -> None:
+    items = client.batches.keys.items("batch_00" + "0" * 20)
+    parts: list[list[str | bytes | int | float]] = [
+        [0, 60_000, "a", "b"],
+        [0, 60_000, "a", "b"],
+        [2, 60_000, "c"],
+        [1, 60_000, "b", "c"],
+    ]
+    stored = [await client.connection.run("batch_items", [items], part) for part in parts]
+    assert stored == [2, 2, 3, 3]
+    assert 0 < server.ask("PTTL", items) <= 60_000
+
+
+async def test_a_finished_batch_goes_after_its_time(connect: Connect, server: RedisServer) -> None:
+    client = await connect(batch_ttl_seconds=100)
+    done = await finished(client, await client.submit_batch(request(2)))
+    keys = client.batches.keys
+    for name in (keys.batch, keys.items, keys.rows, keys.ledger):
+        assert 99_000 < server.ask("PTTL", name(done.batch_id)) <= 100_000

@@ -1,0 +1,157 @@
+"""Claiming: one worker at a time, all that a turn needs in one round trip, at a price that stays."""
+
+from __future__ import annotations
+
+import statistics
+
+import msgspec
+import pytest
+
+from aiforge.core.events import Reset, Started
+from tests.support.servers import RedisServer
+from tests.support.turns import answered, claim, crash, expire, intended, read, submit
+from worker.contract.client import TurnClient
+from worker.contract.schemas import TURN_VERSION, ConversationSettings, StoredMessage, TurnState
+from worker.contract.store import Claim, Place, Refused, new_token
+
+pytestmark = pytest.mark.anyio
+
+
+async def take(client: TurnClient, place: Place, token: str = "token", **options: bool) -> Claim | Refused:
+    suspect_busy = options.get("suspect_busy", False)
+    return await client.turns.claim(place, "w", intended(f"{token}.1"), token, suspect_busy=suspect_busy)
+
+
+async def test_a_claim_brings_request_settings_and_window(client: TurnClient) -> None:
+    settings = ConversationSettings(system_prompt="Be brief.", memory_k=2)
+    await client.create_conversation(settings, conversation_id="c")
+    for number in range(3):
+        await answered(client, f"question {number}", f"answer {number}", conversation_id="c")
+    place = await submit(client, "last", conversation_id="c")
+    claimed = await take(client, place)
+    assert isinstance(claimed, Claim)
+    assert (claimed.request.message, claimed.settings, claimed.memory_k) == ("last", settings, 2)
+    assert [message.content for message in claimed.window] == ["question 2", "answer 2"]
+    assert (claimed.fence, claimed.attempt, claimed.suspect) == (1, 1, False)
+    assert 0 <= claimed.waited < 5
+
+
+async def test_a_running_turn_is_refused_to_others(client: TurnClient) -> None:
+    place = await submit(client)
+    assert isinstance(await take(client, place), Claim)
+    assert await take(client, place, "other") == Refused("refused", "running")
+    stats = await client.stats()
+    assert (stats.ready, stats.running) == (0, 1)
+
+
+async def test_the_same_token_gets_the_same_answer(client: TurnClient) -> None:
+    place = await submit(client)
+    first, again = await take(client, place), await take(client, place)
+    assert isinstance(first, Claim)
+    assert isinstance(again, Claim)
+    assert again._replace(waited=first.waited) == first
+    assert (await client.turn(place.turn_id)).attempts == 1
+    assert len(await client.turns.calls(place.turn_id)) == 1
+
+
+async def test_a_finished_turn_is_refused(client: TurnClient) -> None:
+    place = await answered(client, "Hello?", "Hi")
+    assert await take(client, place) == Refused("refused", "completed")
+
+
+async def test_an_unknown_turn_is_gone(client: TurnClient) -> None:
+    assert await take(client, Place("00" + "0" * 20, "default", "c")) == Refused("gone", "")
+
+
+async def test_a_turn_of_a_newer_version_stays_queued(client: TurnClient, server: RedisServer) -> None:
+    place = await submit(client)
+    server.ask("HSET", client.turns.keys.turn(place.turn_id), "version", TURN_VERSION + 1)
+    assert await take(client, place) == Refused("newer", "")
+    turn = await client.turn(place.turn_id)
+    assert (turn.state, turn.attempts) == (TurnState.QUEUED, 0)
+    assert (await client.stats()).ready == 1
+
+
+async def test_the_next_attempt_begins_with_a_reset(client: TurnClient) -> None:
+    place = await submit(client)
+    first = await claim(client.turns, place)
+    await first.tokens("half an ans")
+    assert await crash(client.turns, first) == "queued"
+    second = await claim(client.turns, place)
+    assert (second.claim.fence, second.claim.attempt) == (2, 2)
+    await second.answer("whole")
+    events = [event for _, event in await read(client, place)]
+    assert events[1] == Started(1)
+    assert events[3:5] == [Reset(2), Started(2)]
+    assert (await client.turn(place.turn_id)).attempts == 2
+
+
+async def test_one_suspect_at_a_time(client: TurnClient) -> None:
+    place = await submit(client)
+    for _ in range(2):
+        await crash(client.turns, await claim(client.turns, place))
+    assert await take(client, place, suspect_busy=True) == Refused("later", "")
+    assert (await client.turn(place.turn_id)).state is TurnState.QUEUED
+    claimed = await take(client, place)
+    assert isinstance(claimed, Claim)
+    assert claimed.suspect
+
+
+async def test_a_lease_lasts_as_long_as_the_settings_say(client: TurnClient, server: RedisServer) -> None:
+    place = await submit(client)
+    before = server_ms(server)
+    await take(client, place)
+    until = float(server.ask("ZSCORE", client.turns.keys.leases(int(place.turn_id[:2])), place.turn_id))
+    lease_ms = client.settings.lease_seconds * 1000
+    assert before + lease_ms <= until <= server_ms(server) + lease_ms
+
+
+async def test_the_price_of_a_claim_does_not_grow_with_the_conversation(
+    client: TurnClient, server: RedisServer
+) -> None:
+    short = await claim_cost(client, server, "short", 10)
+    long = await claim_cost(client, server, "long", 20_000)
+    assert long < 3 * short, f"{short} µs with 10 messages, {long} µs with 20,000"
+
+
+async def claim_cost(client: TurnClient, server: RedisServer, conversation: str, messages: int) -> float:
+    """Microseconds of the server's own time for one claim, the median of 21."""
+    await client.create_conversation(ConversationSettings(memory_k=10), conversation_id=conversation)
+    message = msgspec.json.encode(StoredMessage(role="user", content="x" * 300))
+    for _ in range(0, messages, 1000):
+        stored = [message] * min(1000, messages)
+        server.ask("RPUSH", client.turns.keys.messages("default", conversation), *stored)
+    place = await submit(client, conversation_id=conversation)
+    await (await claim(client.turns, place)).hand_back()
+    digest = client.connection.scripts["claim"].digest.encode()
+    server.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    server.ask("CONFIG", "SET", "slowlog-max-len", 1000)
+    server.ask("SLOWLOG", "RESET")
+    for _ in range(21):
+        running = await claim(client.turns, place, token=new_token())
+        await running.hand_back()
+    entries = server.ask("SLOWLOG", "GET", 1000)
+    server.ask("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
+    took = [micros for _, _, micros, command, *_ in entries if command[:2] == [b"EVALSHA", digest]]
+    assert len(took) == 21
+    return float(statistics.median(took))
+
+
+async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(
+    client: TurnClient, server: RedisServer
+) -> None:
+    places = [await submit(client) for _ in range(3)]
+    held = {place.turn_id: (await claim(client.turns, place)).claim.fence for place in places}
+    lost = places[0]
+    await expire(client.turns, lost.turn_id, int(lost.turn_id[:2]))
+    await client.turns.requeue(lost, None)
+    await expire(client.turns, places[1].turn_id, int(places[1].turn_id[:2]))
+    assert await client.turns.heartbeat(held) == [lost.turn_id]
+    renewed = server.ask("ZSCORE", client.turns.keys.leases(int(places[1].turn_id[:2])), places[1].turn_id)
+    assert float(renewed) > server_ms(server)
+    assert await client.turns.heartbeat({places[2].turn_id: 7}) == [places[2].turn_id]
+
+
+def server_ms(server: RedisServer) -> int:
+    seconds, micros = server.ask("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000

@@ -1,0 +1,122 @@
+"""Conversations and what a caller may say in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.turns import answered
+from worker.contract.client import TurnClient
+from worker.contract.errors import Conflict, InvalidInput, NotFound
+from worker.contract.schemas import (
+    MAX_BATCH_ITEMS,
+    MAX_MESSAGE_BYTES,
+    BatchItem,
+    BatchRequest,
+    ConversationSettings,
+    TurnRequest,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_conversation_keeps_its_settings(client: TurnClient) -> None:
+    settings = ConversationSettings(system_prompt="Be brief.", model="m", memory_k=3, metadata={"a": "b"})
+    made = await client.create_conversation(settings, conversation_id="user-42")
+    assert (made.conversation_id, made.messages, made.memory_k) == ("user-42", 0, 3)
+    assert (made.system_prompt, made.model, made.metadata) == ("Be brief.", "m", {"a": "b"})
+    assert await client.conversation("user-42") == made
+    await answered(client, "Hello?", "Hi", conversation_id="user-42")
+    assert (await client.conversation("user-42")).messages == 2
+
+
+async def test_a_conversation_is_made_once(client: TurnClient) -> None:
+    await client.create_conversation(ConversationSettings(memory_k=3), conversation_id="c")
+    with pytest.raises(Conflict) as conflict:
+        await client.create_conversation(ConversationSettings(memory_k=4), conversation_id="c")
+    assert conflict.value.code == "conversation_exists"
+    assert (await client.conversation("c")).memory_k == 3
+    await client.create_conversation(ConversationSettings(memory_k=5), conversation_id="c", tenant="other")
+    assert (await client.conversation("c", tenant="other")).memory_k == 5
+
+
+async def test_issued_ids_differ(client: TurnClient) -> None:
+    made = {(await client.create_conversation(ConversationSettings())).conversation_id for _ in range(20)}
+    assert len(made) == 20
+    assert all(len(conversation_id) == 16 for conversation_id in made)
+
+
+async def test_what_does_not_exist_is_not_found(client: TurnClient) -> None:
+    for asked in (client.conversation("c"), client.messages("c"), client.turn("../x"), client.turn("")):
+        with pytest.raises(NotFound):
+            await asked
+
+
+@pytest.mark.parametrize("conversation_id", ["../x", "a:b", "*", "{tag}", "a\x00", "x" * 129, "", "a/b", "é"])
+async def test_ids_that_cannot_be(client: TurnClient, conversation_id: str) -> None:
+    for asked in (
+        client.submit(TurnRequest(message="Hello?"), conversation_id=conversation_id),
+        client.create_conversation(ConversationSettings(), conversation_id=conversation_id),
+        client.conversation(conversation_id),
+        client.messages(conversation_id),
+    ):
+        with pytest.raises(InvalidInput) as invalid:
+            await asked
+        assert invalid.value.param == "conversation_id"
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [
+        (TurnRequest(message=""), "message"),
+        (TurnRequest(message=" \n"), "message"),
+        (TurnRequest(message=[]), "message"),
+        (TurnRequest(message=[{"text": "no type"}]), "message"),
+        (TurnRequest(message="\ud800"), "message"),
+        (TurnRequest(message="x" * (MAX_MESSAGE_BYTES + 1)), "message"),
+        (TurnRequest(message="x", temperature=2.1), "temperature"),
+        (TurnRequest(message="x", max_tokens=0), "max_tokens"),
+        (TurnRequest(message="x", model=" "), "model"),
+        (TurnRequest(message="x", tools=["calculator", "no_such_tool"]), "tools"),
+    ],
+)
+async def test_turns_that_cannot_be(client: TurnClient, request_: TurnRequest, param: str) -> None:
+    with pytest.raises(InvalidInput) as invalid:
+        await client.submit(request_)
+    assert invalid.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [
+        (BatchRequest(items=[]), "items"),
+        (BatchRequest(items=[BatchItem(message="x")] * (MAX_BATCH_ITEMS + 1)), "items"),
+        (BatchRequest(items=[BatchItem(message="x"), BatchItem(message="")]), "items[1].message"),
+        (BatchRequest(items=[BatchItem(message="x", id="a"), BatchItem(message="y", id="a")]), "items[1].id"),
+        (BatchRequest(items=[BatchItem(message="x", temperature=-1)]), "items[0].temperature"),
+        (BatchRequest(items=[BatchItem(message="x")], tools=["no_such_tool"]), "tools"),
+    ],
+)
+async def test_batches_that_cannot_be(client: TurnClient, request_: BatchRequest, param: str) -> None:
+    with pytest.raises(InvalidInput) as invalid:
+        await client.submit_batch(request_)
+    assert invalid.value.param == param
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\nb"])
+async def test_keys_that_cannot_be(client: TurnClient, key: str) -> None:
+    with pytest.raises(InvalidInput) as invalid:
+        await client.submit(TurnRequest(message="Hello?"), idempotency_key=key)
+    assert invalid.value.param == "client_message_id"
+
+
+@pytest.mark.parametrize("memory_k", [0, 1_001, -1])
+async def test_windows_that_cannot_be(client: TurnClient, memory_k: int) -> None:
+    with pytest.raises(InvalidInput) as invalid:
+        await client.create_conversation(ConversationSettings(memory_k=memory_k))
+    assert invalid.value.param == "memory_k"
+
+
+async def test_messages_of_any_allowed_size_and_shape(client: TurnClient) -> None:
+    parts = [{"type": "text", "text": "Hello?"}]
+    await client.submit(TurnRequest(message=parts), conversation_id="c")
+    await client.submit(TurnRequest(message="x" * (MAX_MESSAGE_BYTES - 2)), conversation_id="c")

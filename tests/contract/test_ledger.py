@@ -1,0 +1,132 @@
+"""The ledger: one row per provider call, settled or lost once, and totals that add up to the last 1e-12."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from aiforge.core.types import ProviderCall, Usage
+from tests.support.turns import COST, claim, crash, intended, paid, submit
+from worker.contract.client import TurnClient
+
+pytestmark = pytest.mark.anyio
+
+
+async def totals(client: TurnClient) -> dict[str, Decimal]:
+    """Sums of the ledger for the tests' model."""
+    return (await client.stats()).totals.get(("openai", "m"), {})
+
+
+def holds(sums: dict[str, Decimal], **expected: Decimal | int | None) -> bool:
+    """Whether the sums hold these values; a name's `_` stands for the ledger's `:`."""
+    return all(sums[name.replace("_", ":")] == value for name, value in expected.items())
+
+
+async def outcomes(client: TurnClient, turn_id: str) -> dict[str, str]:
+    return {call.call_id: call.outcome for call in await client.turns.calls(turn_id)}
+
+
+async def test_a_call_is_intended_before_it_is_made(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    turn_id = running.claim.place.turn_id
+    assert await client.turns.calls(turn_id) == [intended(running.call_id)]
+    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended("second")])
+    assert await outcomes(client, turn_id) == {running.call_id: "ok", "second": "intended"}
+    await running.answer("Hi", calls=[paid("second")])
+    assert await outcomes(client, turn_id) == {running.call_id: "ok", "second": "ok"}
+
+
+async def test_totals_are_exact(client: TurnClient) -> None:
+    """A million turns of $0.0000001 are $0.1; here a thousand calls of one odd price."""
+    running = await claim(client.turns, await submit(client))
+    price = Decimal("0.000000000001")
+    calls = [paid(f"call-{number}", cost=price * (number * 7 + 1)) for number in range(1_000)]
+    await running.answer("Hi", calls=calls)
+    sums = await totals(client)
+    assert sums["usd"] == sum((call.cost or 0 for call in calls), Decimal(0))
+    assert sums["calls:ok"] == 1_000
+    assert holds(sums, input=12_000, output=3_000)
+
+
+async def test_every_measure_has_its_total(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    usage = Usage(input_tokens=100, output_tokens=50, cached_tokens=30, reasoning_tokens=20)
+    failed = msgspec.structs.replace(intended("b"), outcome="error", error_code="rate_limited")
+    stopped = msgspec.structs.replace(
+        intended("c"), outcome="aborted", usage=Usage(1, 1, estimated=True), cost=Decimal("0.1")
+    )
+    calls = [paid(running.call_id, usage=usage, cost=None), failed, stopped]
+    await running.answer("Hi", calls=calls)
+    assert await totals(client) == {
+        "calls:ok": 1, "calls:error": 1, "calls:aborted": 1, "input": 101, "output": 51, "cached": 30,
+        "reasoning": 20, "unpriced": 1, "usd": Decimal("0.1"),
+    }  # fmt: skip
+
+
+async def test_a_call_is_counted_once(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    turn_id, call = running.claim.place.turn_id, paid(running.call_id)
+    for _ in range(2):
+        await client.turns.ledger(turn_id, settled=[call], intended=[])
+    for _ in range(2):
+        await running.answer("Hi", calls=[call])
+    another = msgspec.structs.replace(call, outcome="error", cost=Decimal(1))
+    await client.turns.ledger(turn_id, settled=[another], intended=[intended(call.call_id)])
+    assert await client.turns.calls(turn_id) == [call]
+    assert (await totals(client))["usd"] == call.cost
+
+
+async def test_what_a_dead_attempt_left_is_lost(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    turn_id = running.claim.place.turn_id
+    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended("second")])
+    await crash(client.turns, running)
+    assert await outcomes(client, turn_id) == {running.call_id: "ok", "second": "lost"}
+    sums = await totals(client)
+    assert holds(sums, calls_ok=1, calls_lost=1)
+
+
+async def test_a_late_word_on_a_lost_call_is_worth_more(client: TurnClient) -> None:
+    """The worker was only slow: its commit is refused, what it spent is known all the same."""
+    running = await claim(client.turns, await submit(client))
+    turn_id = running.claim.place.turn_id
+    await crash(client.turns, running)
+    assert (await totals(client))["calls:lost"] == 1
+    for _ in range(2):
+        assert not (await running.answer("late")).accepted
+        assert await client.turns.calls(turn_id) == [paid(running.call_id)]
+        sums = await totals(client)
+        assert holds(sums, calls_lost=0, calls_ok=1, usd=COST)
+
+
+async def test_a_refused_commit_counts_its_calls(client: TurnClient) -> None:
+    late = await claim(client.turns, await submit(client))
+    await crash(client.turns, late)
+    current = await claim(client.turns, late.claim.place)
+    assert not (await late.answer("late", calls=[paid(late.call_id), paid("extra")])).accepted
+    await current.answer("right")
+    calls = await outcomes(client, late.claim.place.turn_id)
+    assert calls == {late.call_id: "ok", "extra": "ok", current.call_id: "ok"}
+    assert (await totals(client))["calls:ok"] == 3
+
+
+async def test_a_hand_back_settles_what_was_spent(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    place = running.claim.place
+    stopped = msgspec.structs.replace(paid(running.call_id), outcome="aborted")
+    assert await client.turns.requeue(place, running.claim.fence, calls=[stopped]) == ("queued", None)
+    assert await client.turns.calls(place.turn_id) == [stopped]
+    assert (await totals(client))["usd"] == stopped.cost
+
+
+async def test_totals_are_per_model(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    odd = ProviderCall(
+        call_id=running.call_id, purpose="answer", provider="my|own", model="a|b", outcome="ok",
+        usage=Usage(1, 2), cost=Decimal("0.5"),
+    )  # fmt: skip
+    await running.answer("Hi", calls=[odd])
+    spent = [sums["usd"] for sums in (await client.stats()).totals.values()]
+    assert spent == [Decimal("0.5")]

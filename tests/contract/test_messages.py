@@ -1,0 +1,86 @@
+"""Wake-ups at the broker: small, without authority, and never the text of a message."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.servers import RedisServer
+from tests.support.turns import Connect, submit
+from tests.support.waiting import eventually
+from worker.contract.client import TurnClient
+from worker.contract.errors import Unavailable
+from worker.contract.queues import TASKS, queue
+from worker.contract.schemas import BatchItem, BatchRequest, Lane
+from worker.contract.settings import ContractSettings
+from worker.contract.wake import Waker
+
+pytestmark = pytest.mark.anyio
+
+
+def waiting(server: RedisServer, namespace: str, lane: Lane) -> list[bytes]:
+    """The messages as they lie at the broker."""
+    found: list[bytes] = server.ask("LRANGE", f"{namespace}:broker:{queue(namespace, lane)}", 0, -1)
+    return found
+
+
+async def test_a_message_is_small_and_carries_an_id(
+    client: TurnClient, server: RedisServer, namespace: str
+) -> None:
+    secret = "canary " * 10_000
+    place = await submit(client, secret, conversation_id="canary-conversation", tenant="canary-tenant")
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message=secret)]))
+    await eventually(lambda: waiting(server, namespace, Lane.BATCH))
+    for lane, work in ((Lane.CHAT, place.turn_id), (Lane.BATCH, batch.batch_id)):
+        (raw,) = waiting(server, namespace, lane)
+        assert len(raw) <= 1_229
+        assert b"canary" not in raw
+        message: dict[str, Any] = json.loads(raw)
+        body = base64.b64decode(message["body"])
+        arguments, keywords, _ = json.loads(body)
+        assert (arguments, keywords) == ([work], {})
+        assert len(json.dumps(arguments)) <= 128
+        assert message["headers"]["task"] == TASKS[lane]
+        assert work not in message["headers"]["argsrepr"]
+        assert b"canary" not in body
+
+
+async def test_depth_counts_what_waits(client: TurnClient) -> None:
+    for _ in range(3):
+        await submit(client)
+    await eventually(lambda: depths(client, {Lane.CHAT: 3, Lane.BATCH: 0}))
+
+
+async def depths(client: TurnClient, expected: dict[Lane, int]) -> bool:
+    return (await client.stats()).depth == expected
+
+
+async def test_many_wake_ups_at_once(client: TurnClient, server: RedisServer, namespace: str) -> None:
+    waker = Waker(client.settings)
+    ids = [f"00{number:020x}" for number in range(1_300)]
+    for work in ids:
+        waker.wake(work)
+    await waker.close()
+    sent = [
+        json.loads(base64.b64decode(json.loads(raw)["body"]))[0][0]
+        for raw in waiting(server, namespace, Lane.CHAT)
+    ]
+    assert sorted(sent) == ids
+
+
+async def test_a_broker_that_is_away_stops_nobody(client: TurnClient, connect: Connect) -> None:
+    """The wake-up is lost, the turn is not: a reaper finds it ready."""
+    mute = await connect(broker_url="redis://127.0.0.1:1/0")
+    place = await submit(mute)
+    assert (await client.turn(place.turn_id)).turn_id == place.turn_id
+    with pytest.raises(Unavailable):
+        await mute.stats()
+    await mute.close()
+
+
+def test_settings_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="must begin with redis"):
+        ContractSettings(redis_url="http://localhost")

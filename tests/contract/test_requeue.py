@@ -1,0 +1,111 @@
+"""Taking a turn from its worker: a hand-back costs nothing, a crash counts, a poison turn ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from aiforge.core.events import Failed
+from tests.support.servers import RedisServer
+from tests.support.turns import claim, crash, expire, intended, read, state, submit
+from worker.contract.client import TurnClient
+from worker.contract.schemas import TurnFailure, TurnState
+from worker.contract.store import Refused
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_hand_back_never_counts(client: TurnClient) -> None:
+    place = await submit(client)
+    for _ in range(5):
+        running = await claim(client.turns, place)
+        assert running.claim.attempt == 1
+        assert not running.claim.suspect
+        assert await running.hand_back() == "queued"
+    turn = await client.turn(place.turn_id)
+    assert (turn.state, turn.attempts) == (TurnState.QUEUED, 0)
+    stats = await client.stats()
+    assert (stats.ready, stats.running) == (1, 0)
+
+
+async def test_a_repeated_hand_back_changes_nothing(client: TurnClient) -> None:
+    place = await submit(client)
+    running = await claim(client.turns, place)
+    assert [await running.hand_back() for _ in range(3)] == ["queued", "refused", "refused"]
+    assert (await client.turn(place.turn_id)).attempts == 0
+
+
+async def test_a_lease_must_have_run_out(client: TurnClient) -> None:
+    place = await submit(client)
+    running = await claim(client.turns, place)
+    assert await client.turns.requeue(place, None) == ("refused", None)
+    assert await state(client, place) is TurnState.RUNNING
+    assert (await running.answer("Hi")).accepted
+
+
+async def test_a_queued_turn_cannot_be_requeued(client: TurnClient) -> None:
+    place = await submit(client)
+    assert await client.turns.requeue(place, None) == ("refused", None)
+    assert await client.turns.requeue(place, 0) == ("refused", None)
+
+
+async def test_a_turn_that_kills_its_worker_is_dead_lettered(client: TurnClient) -> None:
+    """Two crashes make it a suspect; three more deaths as the sole suspect end it."""
+    place = await submit(client, conversation_id="c")
+    following = await submit(client, conversation_id="c")
+    for attempt in range(1, 6):
+        running = await claim(client.turns, place)
+        assert running.claim.suspect == (attempt > 2)
+        assert await crash(client.turns, running) == ("dead" if attempt == 5 else "queued")
+    turn = await client.turn(place.turn_id)
+    assert (turn.state, turn.attempts) == (TurnState.FAILED, 5)
+    assert turn.error == TurnFailure("dead_lettered", "every worker that ran this died")
+    assert [event for _, event in await read(client, place)][-1] == Failed(
+        turn.error.code, turn.error.message
+    )
+    assert await state(client, following) is TurnState.QUEUED
+    await claim(client.turns, following)
+
+
+async def test_the_reaper_is_told_of_what_is_overdue(client: TurnClient, server: RedisServer) -> None:
+    running, waiting = await submit(client), await submit(client)
+    await claim(client.turns, running)
+    shards = sorted({int(place.turn_id[:2]) for place in (running, waiting)})
+    assert all(not found.expired and not found.due for found in await client.turns.reap(shards, "a"))
+    await expire(client.turns, running.turn_id, int(running.turn_id[:2]))
+    server.ask("ZADD", client.turns.keys.ready(int(waiting.turn_id[:2])), "XX", 0, waiting.turn_id)
+    found = await client.turns.reap(shards, "a")
+    assert [work for shard in found for work in shard.expired] == [running.turn_id]
+    assert [work for shard in found for work in shard.due] == [waiting.turn_id]
+    assert sum(shard.ready for shard in found) == 1
+
+
+async def test_a_shard_has_one_reaper(client: TurnClient, server: RedisServer) -> None:
+    assert len(await client.turns.reap([1, 2], "a")) == 2
+    assert await client.turns.reap([1, 2], "b") == []
+    assert len(await client.turns.reap([1, 2, 3], "a")) == 3
+    assert 0 < server.ask("PTTL", client.turns.keys.reaper(1)) <= 2_000
+
+
+async def test_wake_ups_are_repeated_ever_more_seldom(client: TurnClient, server: RedisServer) -> None:
+    place = await submit(client)
+    shard = int(place.turn_id[:2])
+    ready = client.turns.keys.ready(shard)
+    pauses = []
+    for _ in range(6):
+        server.ask("ZADD", ready, "XX", 0, place.turn_id)
+        (found,) = await client.turns.reap([shard], "a")
+        assert found.due == [place.turn_id]
+        seconds, _ = server.ask("TIME")
+        pauses.append(float(server.ask("ZSCORE", ready, place.turn_id)) / 1000 - int(seconds))
+    assert [round(pause / 5) for pause in pauses] == [2, 4, 8, 12, 12, 12]
+    await claim(client.turns, place)
+    assert server.ask("EXISTS", client.turns.keys.wakes(shard)) == 0
+
+
+async def test_a_turn_that_ran_once_is_handed_on_with_its_waiting_place(client: TurnClient) -> None:
+    """A crash keeps the conversation's order: nobody overtakes the turn that is tried again."""
+    first, second = [await submit(client, conversation_id="c") for _ in range(2)]
+    await crash(client.turns, await claim(client.turns, first))
+    granted = await client.turns.claim(second, "w", intended("c"), "t", suspect_busy=False)
+    assert granted == Refused("refused", "waiting")
+    assert (await (await claim(client.turns, first)).answer("1")).following == second.turn_id

@@ -1,0 +1,203 @@
+"""What must hold in Redis whenever nothing is being changed, read from the keys themselves.
+
+The table at the head of `worker/contract/keys.py` says what kinds of keys there are, of which type,
+and when each goes. Here it is taken at its word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import redis
+
+from worker.contract import keys
+from worker.contract.queues import queue
+from worker.contract.schemas import TERMINAL_STATES, BatchState, Lane
+
+_ROW: Final = re.compile(r"^ {4}(\S.*?) +(hash|list|zset|string) +(\S.*?) {2,}", re.MULTILINE)
+_SECONDS: Final = re.compile(r"(\d+) s")
+_OVER: Final = frozenset({*TERMINAL_STATES, BatchState.COMPLETED, BatchState.CANCELLED})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row of the table."""
+
+    type: str
+    expires: str
+
+
+def documented() -> dict[str, Kind]:
+    """The table of `keys.py`, by the word that begins a key's name behind its shard."""
+    rows = _ROW.findall(keys.__doc__ or "")
+    return {name.removeprefix("<namespace>:").partition(":")[0]: Kind(*rest) for name, *rest in rows}
+
+
+@dataclass
+class Picture:
+    """All of a namespace at one moment."""
+
+    namespace: str
+    kinds: dict[str, Kind] = field(default_factory=documented)
+    found: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Key to type and milliseconds to live, -1 for ever."""
+    hashes: dict[str, dict[str, str]] = field(default_factory=dict)
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    zsets: dict[str, list[str]] = field(default_factory=dict)
+    strange: list[str] = field(default_factory=list)
+
+    def state(self, work: str) -> str | None:
+        """The state of a turn, batch or slice's batch; None when it is gone."""
+        owner = work.partition("/")[0]
+        shard = f"{{{self.namespace}:{keys.shard_of_id(owner):02d}}}"
+        kind = "batch" if keys.is_batch(owner) else "turn"
+        return self.hashes.get(f"{shard}:{kind}:{owner}", {}).get("state")
+
+
+def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
+    """Read everything on a server; keys that are neither the namespace's nor in `before` are strange."""
+    seen = Picture(namespace)
+    ours = (f"{{{namespace}:", f"{namespace}:")
+    with redis.Redis(port=port, decode_responses=True) as client:
+        for name in client.scan_iter(count=1000):
+            if not name.startswith(ours):
+                if name not in before:
+                    seen.strange.append(name)
+            else:
+                _take(seen, client, name)
+    return seen
+
+
+def names(port: int) -> frozenset[str]:
+    """Every key on a server."""
+    with redis.Redis(port=port, decode_responses=True) as client:
+        return frozenset(client.scan_iter(count=1000))
+
+
+def forget(port: int, namespace: str) -> None:
+    """Delete a namespace."""
+    with redis.Redis(port=port, decode_responses=True) as client:
+        gone = [name for name in client.scan_iter(count=1000) if namespace in name]
+        for start in range(0, len(gone), 1000):
+            client.delete(*gone[start : start + 1000])
+
+
+def problems(seen: Picture) -> list[str]:
+    """One line for each key that should not be there, or not like this."""
+    found = [f"{name} is outside of the namespace" for name in seen.strange]
+    for name, (kind, ttl) in seen.found.items():
+        found += _misplaced(seen, name, kind, ttl)
+    for name, fields in seen.hashes.items():
+        word = _word(seen, name)
+        if word == "fences":
+            found += _not_held(seen, name, fields)
+        elif word == "conv":
+            found += _blocked(seen, name, fields)
+        elif word == "wakes":
+            ready = seen.zsets.get(name.replace(":wakes", ":ready"), [])
+            found += [f"{name}: {work} is not ready" for work in fields if work not in ready]
+    for name, members in seen.zsets.items():
+        if _word(seen, name) == "ready":
+            found += _not_ready(seen, name, members)
+        elif _word(seen, name) == "leases":
+            fences = seen.hashes.get(name.replace(":leases", ":fences"), {})
+            found += [f"{name}: {work} has no fence" for work in members if work not in fences]
+    return found
+
+
+def _take(seen: Picture, client: Any, name: str) -> None:
+    kind, ttl = client.type(name), client.pttl(name)
+    if kind == "none":
+        return
+    seen.found[name] = kind, ttl
+    if kind == "hash":
+        seen.hashes[name] = client.hgetall(name)
+    elif kind == "list":
+        seen.lists[name] = client.lrange(name, 0, -1)
+    elif kind == "zset":
+        seen.zsets[name] = client.zrange(name, 0, -1)
+
+
+def _word(seen: Picture, name: str) -> str:
+    """What kind of key a name is: the first word behind shard or namespace."""
+    behind = re.sub(
+        rf"^\{{{re.escape(seen.namespace)}:[0-6][0-9]\}}:|^{re.escape(seen.namespace)}:", "", name
+    )
+    return behind.partition(":")[0]
+
+
+def _misplaced(seen: Picture, name: str, kind: str, ttl: int) -> list[str]:
+    word = _word(seen, name)
+    if word == "broker":
+        return _not_celerys(seen, name)
+    known = seen.kinds.get(word)
+    if known is None:
+        return [f"{name} is of no documented kind"]
+    if known.type != kind:
+        return [f"{name} is a {kind}, documented as {known.type}"]
+    if _lives_as_documented(seen, name, known.expires, ttl):
+        return []
+    return [f"{name} lives for {ttl} ms (-1 is for ever), documented is: {known.expires}"]
+
+
+def _lives_as_documented(seen: Picture, name: str, expires: str, ttl: int) -> bool:
+    if seconds := _SECONDS.fullmatch(expires):
+        return 0 < ttl <= int(seconds[1]) * 1000
+    if expires.startswith("never"):
+        return ttl == -1
+    owner = seen.state(name.rpartition(":")[2])
+    return ttl > 0 or (owner is not None and owner not in _OVER)
+
+
+def _not_celerys(seen: Picture, name: str) -> list[str]:
+    """Celery's own keys: its queues, what it has taken from them, and their bindings."""
+    behind = name.removeprefix(f"{seen.namespace}:broker:")
+    queues = [queue(seen.namespace, lane) for lane in Lane]
+    if behind.startswith(("_kombu.binding", "unacked")):
+        return []
+    # kombu appends the priority to a queue's name
+    return [] if re.split(r"[\x06:]", behind)[0] in queues else [f"{name} is not a queue of ours"]
+
+
+def _not_held(seen: Picture, name: str, fences: dict[str, str]) -> list[str]:
+    leases = seen.zsets.get(name.replace(":fences", ":leases"), [])
+    found = [f"{name}: {work} has no lease" for work in fences if work not in leases]
+    for work in fences:
+        state, batch = seen.state(work), keys.is_batch(work)
+        if state is None or (not batch and state != "running") or (batch and state == BatchState.CANCELLED):
+            found.append(f"{name}: {work} is held and {state}")
+    return found
+
+
+def _not_ready(seen: Picture, name: str, members: list[str]) -> list[str]:
+    found = []
+    for work in members:
+        state, batch = seen.state(work), keys.is_batch(work)
+        if state != (BatchState.IN_PROGRESS if batch else "queued"):
+            found.append(f"{name}: {work} is ready and {state}")
+        elif not batch and not any(fields.get("active") == work for fields in seen.hashes.values()):
+            found.append(f"{name}: {work} is ready and not its conversation's next")
+    return found
+
+
+def _blocked(seen: Picture, name: str, conversation: dict[str, str]) -> list[str]:
+    """A conversation with a turn that can never end, or with waiting turns that nothing will start."""
+    active = conversation.get("active")
+    waiting = seen.lists.get(name.replace(":conv:", ":fifo:", 1), [])
+    found = [
+        f"{name}: {turn} waits and is {seen.state(turn)}" for turn in waiting if seen.state(turn) != "queued"
+    ]
+    if active is None:
+        return found + [f"{name}: {turn} waits for nothing" for turn in waiting]
+    state = seen.state(active)
+    if state not in ("queued", "running"):
+        return [*found, f"{name}: the active turn is {state}"]
+    index = name.partition(":conv:")[0] + (":ready" if state == "queued" else ":leases")
+    return (
+        found
+        if active in seen.zsets.get(index, [])
+        else [*found, f"{name}: {active} is {state} and in no index"]
+    )

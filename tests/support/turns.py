@@ -1,0 +1,161 @@
+"""A worker of a few lines on the contract's own store: it says and commits what a test tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from aiforge.core.events import Done, Error, Event, Failed, Message, Token, encode
+from aiforge.core.types import ProviderCall, Usage
+from worker.contract.client import TurnClient
+from worker.contract.records import TurnOutcome
+from worker.contract.schemas import StoredMessage, TurnFailure, TurnRequest, TurnState
+from worker.contract.store import Claim, Finished, Place, TurnStore, new_token
+
+USAGE: Final = Usage(input_tokens=12, output_tokens=3)
+COST: Final = Decimal("0.000003600001")
+
+
+def intended(call_id: str) -> ProviderCall:
+    """A call as the ledger holds it before its request is sent."""
+    return ProviderCall(call_id=call_id, purpose="answer", provider="openai", model="m", outcome="intended")
+
+
+def paid(call_id: str, *, cost: Decimal | None = COST, usage: Usage = USAGE) -> ProviderCall:
+    """The same call after it went well."""
+    return msgspec.structs.replace(intended(call_id), outcome="ok", usage=usage, cost=cost)
+
+
+class Connect(Protocol):
+    """What the fixture `connect` is: a further client on the test's server, with other settings."""
+
+    async def __call__(self, **settings: Any) -> TurnClient: ...
+
+
+class Running:
+    """A turn that was claimed; what it says and how it ends is up to the test."""
+
+    def __init__(self, store: TurnStore, claim: Claim) -> None:
+        self.store = store
+        self.claim = claim
+        self.said = 0
+        self.call_id = f"{claim.place.turn_id}.{claim.token}.1"
+        """The provider call that the claim entered in the ledger."""
+
+    async def say(self, *events: Event, position: int | None = None) -> bool:
+        """Append events to the log; False when the attempt no longer holds the turn."""
+        at = self.said if position is None else position
+        call = self.store.append_call(self.claim, at, [encode(event) for event in events])
+        (reply,) = await self.store.connection.run_many([call])
+        if isinstance(reply, Exception):
+            raise reply
+        if reply == 1:
+            self.said = max(self.said, at + len(events))
+        return bool(reply)
+
+    async def tokens(self, *texts: str) -> bool:
+        return await self.say(*(Token(text) for text in texts))
+
+    async def answer(self, text: str, *, calls: Sequence[ProviderCall] | None = None) -> Finished:
+        """Commit an answer, with one paid call unless others are given."""
+        turn_id, request = self.claim.place.turn_id, self.claim.request
+        return await self.finish(
+            TurnState.COMPLETED,
+            TurnOutcome(answer=text, usage=USAGE, cost=COST, model="m"),
+            messages=[
+                StoredMessage(role="user", content=request.message, turn_id=turn_id),
+                StoredMessage(role="assistant", content=text, turn_id=turn_id),
+            ],
+            events=[Message(text), Done()],
+            calls=[paid(self.call_id)] if calls is None else calls,
+        )
+
+    async def fail(self, code: str = "provider_error") -> Finished:
+        """Commit a failure."""
+        return await self.finish(
+            TurnState.FAILED,
+            TurnOutcome(error=TurnFailure(code, "it broke")),
+            events=[Error(code, "it broke"), Failed(code, "it broke")],
+        )
+
+    async def finish(
+        self,
+        state: TurnState,
+        outcome: TurnOutcome,
+        *,
+        events: Sequence[Event],
+        messages: Sequence[StoredMessage] = (),
+        calls: Sequence[ProviderCall] = (),
+        position: int | None = None,
+    ) -> Finished:
+        return await self.store.finish(
+            self.claim,
+            state,
+            outcome,
+            messages=messages,
+            events=[encode(event) for event in events],
+            position=self.said if position is None else position,
+            calls=calls,
+        )
+
+    async def hand_back(self) -> str:
+        """`queued` or `refused`."""
+        answer, _ = await self.store.requeue(self.claim.place, self.claim.fence)
+        return answer
+
+
+async def claim(
+    store: TurnStore,
+    place: Place,
+    *,
+    token: str | None = None,
+    worker: str = "worker",
+    suspect_busy: bool = False,
+) -> Running:
+    """Take a turn that is expected to be ready."""
+    named = token or new_token()
+    call = intended(f"{place.turn_id}.{named}.1")
+    granted = await store.claim(place, "worker", call, named, suspect_busy=suspect_busy)
+    assert isinstance(granted, Claim), granted
+    return Running(store, granted)
+
+
+async def expire(store: TurnStore, work: str, shard: int) -> None:
+    """Let the lease of a turn or slice run out, as if its worker had died long ago."""
+    await store.connection.command("ZADD", store.keys.leases(shard), "XX", 0, work)
+
+
+async def crash(store: TurnStore, running: Running) -> str:
+    """The worker dies: its lease runs out and the reaper takes the turn. `queued` or `dead`."""
+    place = running.claim.place
+    await expire(store, place.turn_id, int(place.turn_id[:2]))
+    failure = TurnFailure("dead_lettered", "every worker that ran this died")
+    answer, _ = await store.requeue(
+        place, None, failure=failure, events=[Failed(failure.code, failure.message)], wake_ms=0
+    )
+    return answer
+
+
+async def submit(client: TurnClient, message: str = "Hello?", **options: Any) -> Place:
+    """Post a turn; options are those of `TurnClient.submit`."""
+    turn = await client.submit(TurnRequest(message=message), **options)
+    return Place(turn.turn_id, options.get("tenant", "default"), turn.conversation_id)
+
+
+async def answered(client: TurnClient, message: str, answer: str, **options: Any) -> Place:
+    """Post a turn and answer it."""
+    place = await submit(client, message, **options)
+    assert (await (await claim(client.turns, place)).answer(answer)).accepted
+    return place
+
+
+async def read(client: TurnClient, place: Place, after: int = 0) -> list[tuple[int, Event]]:
+    """All that a reader gets of a turn that is over."""
+    return [entry async for entry in client.events(place.turn_id, after=after, tenant=place.tenant)]
+
+
+async def state(client: TurnClient, place: Place) -> TurnState:
+    return (await client.turn(place.turn_id, tenant=place.tenant)).state
