@@ -53,8 +53,36 @@ _Body = tuple[tuple[str], dict[str, Any], Any]
 """Positional arguments, keyword arguments, and what Celery would do afterwards."""
 
 
+class QoS(stock.QoS):
+    """Lets go of messages whose connection was lost, where kombu raises what ends the worker.
+
+    What they asked for runs on. Redis gives them out again after the visibility timeout, to no effect.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        if self._connected:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if self._connected:
+            super().reject(delivery_tag, requeue=requeue)
+
+    def restore_unacked(self, client: Any = None) -> None:
+        if self._connected:
+            super().restore_unacked(client)
+        else:
+            self._delivered.clear()
+
+    @property
+    def _connected(self) -> bool:
+        transport = self.channel.connection
+        return transport is not None and transport.client is not None
+
+
 class Channel(stock.Channel):
     """Drops what is not JSON."""
+
+    QoS = QoS
 
     def _brpop_read(self, **options: Any) -> bool:
         try:

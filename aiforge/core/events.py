@@ -151,7 +151,10 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One line of UTF-8 JSON without a raw newline."""
+    """One line of UTF-8 JSON without a raw newline; money is a plain decimal string, without exponent."""
+    if isinstance(event, UsageReport) and event.cost is not None:
+        plain = {"type": name(event), **msgspec.structs.asdict(event), "cost": f"{event.cost:f}"}
+        return _encoder.encode(plain)
     return _encoder.encode(event)
 
 

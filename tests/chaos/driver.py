@@ -46,16 +46,23 @@ async def _play(load: Load, faults: Faults, view: View) -> None:
         await faults.run()
         load.over.set()
         with contextlib.suppress(TimeoutError, AssertionError):
-            await eventually(lambda: _all_ended(load, view), END_SECONDS)
+            await _all_ended(load, view)
             await asyncio.wait_for(calling, READ_SECONDS)
     finally:
         calling.cancel()
         await asyncio.wait([calling])
+    if not calling.cancelled():
+        calling.result()
 
 
-async def _all_ended(load: Load, view: View) -> bool:
-    turns = [turn.turn_id for accepted in load.accepted.values() for turn in accepted]
-    return not await view.unfinished(turns)
+async def _all_ended(load: Load, view: View) -> None:
+    running = [turn.turn_id for accepted in load.accepted.values() for turn in accepted]
+
+    async def ended() -> bool:
+        running[:] = await view.unfinished(running)
+        return not running
+
+    await eventually(ended, END_SECONDS)
 
 
 async def _collect(

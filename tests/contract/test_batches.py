@@ -293,13 +293,10 @@ async def test_many_items_are_stored_in_parts(client: TurnClient, server: RedisS
 
 async def test_an_upload_that_is_not_opened_disappears(client: TurnClient, server: RedisServer) -> None:
     items = client.batches.keys.items("batch_00" + "0" * 20)
-    parts: list[list[str | bytes | int | float]] = [
-        [0, 60_000, "a", "b"],
-        [0, 60_000, "a", "b"],
-        [2, 60_000, "c"],
-        [1, 60_000, "b", "c"],
+    parts = [(0, "ab"), (0, "ab"), (2, "c"), (1, "bc")]
+    stored = [
+        await client.connection.run("batch_items", [items], [offset, 60_000, *part]) for offset, part in parts
     ]
-    stored = [await client.connection.run("batch_items", [items], part) for part in parts]
     assert stored == [2, 2, 3, 3]
     assert 0 < server.ask("PTTL", items) <= 60_000
 

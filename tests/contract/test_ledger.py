@@ -15,8 +15,13 @@ pytestmark = pytest.mark.anyio
 
 
 async def totals(client: TurnClient) -> dict[str, Decimal]:
-    """Sums of the ledger for the tests' model."""
-    return (await client.stats()).totals.get(("openai", "m"), {})
+    """Sums of the ledger over all models."""
+    found: dict[str, Decimal] = {}
+    for (provider, _), sums in (await client.stats()).totals.items():
+        assert provider == "openai"
+        for name, amount in sums.items():
+            found[name] = found.get(name, Decimal(0)) + amount
+    return found
 
 
 def holds(sums: dict[str, Decimal], **expected: Decimal | int | None) -> bool:
@@ -119,6 +124,17 @@ async def test_a_hand_back_settles_what_was_spent(client: TurnClient) -> None:
     assert await client.turns.requeue(place, running.claim.fence, calls=[stopped]) == ("queued", None)
     assert await client.turns.calls(place.turn_id) == [stopped]
     assert (await totals(client))["usd"] == stopped.cost
+
+
+async def test_a_model_that_never_answered_has_no_totals(client: TurnClient) -> None:
+    """Anyone can ask for a model of any name."""
+    running = await claim(client.turns, await submit(client))
+    invented = msgspec.structs.replace(intended("a"), model="invented", outcome="error")
+    await running.answer("Hi", calls=[invented, paid("b")])
+    assert set((await client.stats()).totals) == {("openai", ""), ("openai", "m")}
+    lost = await claim(client.turns, await submit(client))
+    await crash(client.turns, lost)
+    assert set((await client.stats()).totals) == {("openai", ""), ("openai", "m")}
 
 
 async def test_totals_are_per_model(client: TurnClient) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.servers import RedisServer
-from tests.support.turns import Connect, submit
+from tests.support.turns import submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.errors import Unavailable
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, Lane
 from worker.contract.settings import ContractSettings
@@ -69,16 +68,6 @@ async def test_many_wake_ups_at_once(client: TurnClient, server: RedisServer, na
         for raw in waiting(server, namespace, Lane.CHAT)
     ]
     assert sorted(sent) == ids
-
-
-async def test_a_broker_that_is_away_stops_nobody(client: TurnClient, connect: Connect) -> None:
-    """The wake-up is lost, the turn is not: a reaper finds it ready."""
-    mute = await connect(broker_url="redis://127.0.0.1:1/0")
-    place = await submit(mute)
-    assert (await client.turn(place.turn_id)).turn_id == place.turn_id
-    with pytest.raises(Unavailable):
-        await mute.stats()
-    await mute.close()
 
 
 def test_settings_that_cannot_be() -> None:

@@ -186,10 +186,10 @@ async def test_what_watches_celery_sees_workers_and_tasks(
     celery.control.enable_events(reply=True, limit=1, timeout=10)
     with celery.connection_for_read() as connection:
         receiver = celery.events.Receiver(connection, handlers={"*": seen.event})
-        with receiver.consumer_context(wakeup=False):
-            _drain(connection, lambda: seen.workers)
+        with receiver.consumer_context(wakeup=False) as (listening, _, _):
+            _drain(listening, lambda: seen.workers)
             turn = await client.submit(TurnRequest(message="Watch me"))
-            _drain(connection, lambda: any(task.state == "SUCCESS" for task in seen.tasks.values()))
+            _drain(listening, lambda: any(task.state == "SUCCESS" for task in seen.tasks.values()))
     celery.control.disable_events(reply=True, limit=1, timeout=10)
     (task,) = seen.tasks.values()
     assert (task.name, task.args) == (TASKS[Lane.CHAT], f"({turn.turn_id[:14]}…)")

@@ -62,12 +62,14 @@ def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
     seen = Picture(namespace)
     ours = (f"{{{namespace}:", f"{namespace}:")
     with redis.Redis(port=port, decode_responses=True) as client:
-        for name in client.scan_iter(count=1000):
-            if not name.startswith(ours):
-                if name not in before:
-                    seen.strange.append(name)
-            else:
-                _take(seen, client, name)
+        found = list(client.scan_iter(count=1000))
+        seen.strange += [name for name in found if not name.startswith(ours) and name not in before]
+        mine = [name for name in found if name.startswith(ours)]
+        replies = _each(client, [("TYPE", name) for name in mine] + [("PTTL", name) for name in mine])
+        for name, kind, ttl in zip(mine, replies, replies[len(mine) :], strict=False):
+            if kind != "none":
+                seen.found[name] = kind, ttl
+        _values(seen, client)
     return seen
 
 
@@ -108,17 +110,28 @@ def problems(seen: Picture) -> list[str]:
     return found
 
 
-def _take(seen: Picture, client: Any, name: str) -> None:
-    kind, ttl = client.type(name), client.pttl(name)
-    if kind == "none":
-        return
-    seen.found[name] = kind, ttl
-    if kind == "hash":
-        seen.hashes[name] = client.hgetall(name)
-    elif kind == "list":
-        seen.lists[name] = client.lrange(name, 0, -1)
-    elif kind == "zset":
-        seen.zsets[name] = client.zrange(name, 0, -1)
+def _values(seen: Picture, client: Any) -> None:
+    commands: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
+        "hash": (seen.hashes, ()),
+        "list": (seen.lists, (0, -1)),
+        "zset": (seen.zsets, (0, -1)),
+    }
+    names = [name for name, (kind, _) in seen.found.items() if kind in commands]
+    pipeline = client.pipeline(transaction=False)
+    for name in names:
+        kind = seen.found[name][0]
+        read = {"hash": pipeline.hgetall, "list": pipeline.lrange, "zset": pipeline.zrange}[kind]
+        read(name, *commands[kind][1])
+    for name, value in zip(names, pipeline.execute(), strict=True):
+        commands[seen.found[name][0]][0][name] = value
+
+
+def _each(client: Any, commands: list[tuple[str, ...]]) -> list[Any]:
+    pipeline = client.pipeline(transaction=False)
+    for command in commands:
+        pipeline.execute_command(*command)
+    replies: list[Any] = pipeline.execute()
+    return replies
 
 
 def _word(seen: Picture, name: str) -> str:

@@ -35,7 +35,7 @@ class Listener:
 
     def __init__(self, connection: Connection, keys: Keys) -> None:
         self._connection = connection
-        self._idle = f"{keys.namespace}:listener"
+        self._idle = keys.idle()
         self._live: Any = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False

@@ -136,8 +136,10 @@ def settled(calls: Sequence[ProviderCall]) -> list[Argument]:
 
 
 def _amounts(call: ProviderCall) -> list[Argument]:
-    prefix = f"{call.provider}|{call.model}|"
     usage = call.usage or Usage()
+    # A model that never answered may be a caller's invention: it gets no field of its own.
+    spoke = call.outcome == "ok" or usage.input_tokens or usage.output_tokens
+    prefix = f"{call.provider}|{call.model if spoke else ''}|"
     counted = {
         f"calls:{call.outcome}": 1,
         "input": usage.input_tokens,

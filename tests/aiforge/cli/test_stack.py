@@ -19,8 +19,6 @@ from tests.support.waiting import wait_until
 QUESTIONS = "".join(json.dumps({"id": f"n{n}", "question": f"question {n}?"}) + "\n" for n in range(40))
 FREE_PORTS = {"AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
 
-pytestmark = pytest.mark.xdist_group("stack")
-
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:

@@ -30,7 +30,7 @@ if not (state == 'running' and record[3] == token) then
   redis.call('HDEL', key.wakes, turn_id)
   redis.call('ZADD', key.leases, int(now + tonumber(ARGV[4])), turn_id)
   redis.call('HSET', key.fences, turn_id, fence)
-  redis.call('HSET', key.ledger, ARGV[9], ARGV[10])
+  redis.call('HSETNX', key.ledger, ARGV[9], ARGV[10])
   local events = { '{"type":"started","attempt":' .. attempts .. '}' }
   if fence > 1 then table.insert(events, 1, '{"type":"reset","attempt":' .. attempts .. '}') end
   emit(key.turn, key.log, ARGV[5], tonumber(ARGV[6]), events)

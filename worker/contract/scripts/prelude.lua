@@ -45,7 +45,7 @@ local function settle(key, call_id, row, amounts)
   local before = redis.call('HGET', key.ledger, call_id)
   if before and string.find(before, '"outcome":"lost"', 1, true) then
     local lost = cjson.decode(before)
-    redis.call('HINCRBY', key.totals, lost.provider .. '|' .. lost.model .. '|calls:lost', -1)
+    redis.call('HINCRBY', key.totals, lost.provider .. '||calls:lost', -1)
   elseif before and not string.find(before, '"outcome":"intended"', 1, true) then
     return
   end
@@ -55,13 +55,14 @@ local function settle(key, call_id, row, amounts)
   end
 end
 
--- Marks a call that a dead attempt left open; what it cost is not known.
+-- Marks a call that a dead attempt left open; what it cost is not known. A model that never answered
+-- has no totals of its own: its name may be a caller's invention.
 local function lose(key, call_id, row)
   local changed, count = string.gsub(row, '"outcome":"intended"', '"outcome":"lost"', 1)
   if count == 0 then return end
   local call = cjson.decode(row)
   redis.call('HSET', key.ledger, call_id, changed)
-  redis.call('HINCRBY', key.totals, call.provider .. '|' .. call.model .. '|calls:lost', 1)
+  redis.call('HINCRBY', key.totals, call.provider .. '||calls:lost', 1)
 end
 
 -- Forgets a call that an attempt entered and never made.

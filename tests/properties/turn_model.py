@@ -1,0 +1,117 @@
+"""What turns are, in plain Python: the reference that the scripts are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from worker.contract.schemas import TERMINAL_STATES, TurnState
+
+MAX_DEATHS: Final = 2
+SUSPECT_CRASHES: Final = 2
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One claim that was granted; it may be long superseded."""
+
+    turn: ModelTurn
+    fence: int
+    token: str
+    said: int = 0
+    """How many events it has had appended."""
+    calls: int = 1
+    """How many provider calls it entered in the ledger."""
+
+    @property
+    def current(self) -> bool:
+        """Whether it still holds its turn."""
+        return self.turn.state is TurnState.RUNNING and self.turn.fence == self.fence
+
+    def call_id(self, number: int) -> str:
+        return f"{self.turn.turn_id}.{self.token}.{number}"
+
+
+@dataclass(eq=False)
+class ModelTurn:
+    turn_id: str
+    conversation: ModelConversation
+    message: str
+    state: TurnState = TurnState.QUEUED
+    fence: int = 0
+    attempts: int = 0
+    crashes: int = 0
+    deaths: int = 0
+    token: str | None = None
+    expired: bool = False
+    """Its lease has run out and nobody has noticed yet."""
+    cancel_asked: bool = False
+    events: list[str] = field(default_factory=lambda: ["queued"])
+    rows: dict[str, str] = field(default_factory=dict)
+    """Provider calls by id: intended, lost or what they were settled as."""
+
+    @property
+    def over(self) -> bool:
+        return self.state in TERMINAL_STATES
+
+    @property
+    def suspect(self) -> bool:
+        return self.crashes >= SUSPECT_CRASHES
+
+    def claim(self, token: str) -> Attempt:
+        self.state, self.token, self.expired = TurnState.RUNNING, token, False
+        self.fence += 1
+        self.attempts += 1
+        self.events += ["reset", "started"] if self.fence > 1 else ["started"]
+        attempt = Attempt(self, self.fence, token)
+        self.rows.setdefault(attempt.call_id(1), "intended")
+        return attempt
+
+    def settle(self, calls: dict[str, str]) -> None:
+        """An intended or lost row becomes what is said of it; any other stays as it is."""
+        for call_id, outcome in calls.items():
+            if self.rows.get(call_id, "intended") in ("intended", "lost"):
+                self.rows[call_id] = outcome
+
+    def release(self) -> None:
+        self.state, self.token, self.expired = TurnState.QUEUED, None, False
+
+    def hand_back(self) -> None:
+        self.attempts -= 1
+        self.release()
+
+    def die(self) -> str:
+        """Its worker died: `queued` to be tried again, or `dead`."""
+        self.deaths += self.suspect
+        self.crashes += 1
+        self.rows = {call: "lost" if row == "intended" else row for call, row in self.rows.items()}
+        if self.deaths < MAX_DEATHS:
+            self.release()
+            return "queued"
+        self.end(TurnState.FAILED, ["failed"])
+        return "dead"
+
+    def end(self, state: TurnState, events: list[str], answer: str | None = None) -> ModelTurn | None:
+        """Commit; returns the conversation's next turn when this one was at its head."""
+        self.state, self.cancel_asked, self.expired = state, False, False
+        self.events += events
+        if answer is not None:
+            self.conversation.memory += [self.message, answer]
+        return self.conversation.leave(self)
+
+
+@dataclass(eq=False)
+class ModelConversation:
+    name: str
+    line: list[ModelTurn] = field(default_factory=list)
+    """The active turn first, then those that wait."""
+    memory: list[str] = field(default_factory=list)
+
+    @property
+    def head(self) -> ModelTurn | None:
+        return self.line[0] if self.line else None
+
+    def leave(self, turn: ModelTurn) -> ModelTurn | None:
+        was_head = self.head is turn
+        self.line.remove(turn)
+        return self.head if was_head else None
