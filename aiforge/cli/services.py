@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,19 +18,6 @@ from aiforge.cli.output import note, screen
 from aiforge.cli.processes import READY_VARIABLE
 from aiforge.cli.signals import Ended
 from aiforge.cli.stack import Stack, environment
-
-FLOWER: Final = """\
-import sys
-from worker.contract.broker import celery_application
-from worker.settings import WorkerSettings
-celery = celery_application(WorkerSettings.load())
-celery.conf.broker_pool_limit = 32
-celery.start(sys.argv[1:])
-"""
-"""Flower on the service's own application, because only that knows how the broker's keys are named.
-
-Its inspections hold two connections each and run at the same time: a small pool would lock up.
-"""
 
 
 def up() -> None:
@@ -115,7 +102,7 @@ def flower(
     if not 0 < port < 65_536:
         raise UsageError(f"--port: {port} is no port")
     note(f"Flower on http://127.0.0.1:{port}")
-    _exec([sys.executable, "-P", "-c", FLOWER, "flower", "--address=127.0.0.1", f"--port={port}"], environ)
+    _exec([sys.executable, "-P", "-m", "worker.flower", "--address=127.0.0.1", f"--port={port}"], environ)
 
 
 def fake_provider(context: typer.Context) -> None:

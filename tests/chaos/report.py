@@ -55,9 +55,10 @@ def _recovery(evidence: Evidence) -> Iterator[str]:
         of_fault = [(hit, seconds) for hit, seconds in ends if hit.fault == fault]
         again = [seconds for hit, _ in of_fault for seconds in _asked_again(evidence, hit)]
         yield _line(f"{fault}: to the next attempt's provider call", again)
-        for hits in sorted({times[hit.turn_id] for hit, _ in of_fault}):
+        yield _line(f"{fault}: to the answer", [seconds for _, seconds in of_fault])
+        for hits in sorted({times[hit.turn_id] for hit, _ in of_fault} - {1}):
             seconds = [seconds for hit, seconds in of_fault if times[hit.turn_id] == hits]
-            yield _line(f"{fault}: to the answer, turns hit {hits} ×", seconds)
+            yield _line(f"{fault}: to the answer of turns hit {hits} times", seconds)
     struck = {hit.turn_id for hit in evidence.hits}
     others = [facts.turn for turn_id, facts in evidence.facts.items() if turn_id not in struck]
     waits = [(turn.finished_at or float("inf")) - turn.created_at for turn in others]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from aiforge.core.events import Event, Queued, Reset, Started
 from worker.contract.schemas import TERMINAL_STATES, TurnState
 
 MAX_DEATHS: Final = 2
@@ -46,7 +47,7 @@ class ModelTurn:
     expired: bool = False
     """Its lease has run out and nobody has noticed yet."""
     cancel_asked: bool = False
-    events: list[str] = field(default_factory=lambda: ["queued"])
+    events: list[Event] = field(default_factory=lambda: [Queued()])
     rows: dict[str, str] = field(default_factory=dict)
     """Provider calls by id: intended, lost or what they were settled as."""
 
@@ -62,7 +63,8 @@ class ModelTurn:
         self.state, self.token, self.expired = TurnState.RUNNING, token, False
         self.fence += 1
         self.attempts += 1
-        self.events += ["reset", "started"] if self.fence > 1 else ["started"]
+        again: list[Event] = [Reset(self.attempts)] if self.fence > 1 else []
+        self.events += [*again, Started(self.attempts)]
         attempt = Attempt(self, self.fence, token)
         self.rows.setdefault(attempt.call_id(1), "intended")
         return attempt
@@ -74,24 +76,25 @@ class ModelTurn:
                 self.rows[call_id] = outcome
 
     def release(self) -> None:
+        """Back to the head of its line."""
         self.state, self.token, self.expired = TurnState.QUEUED, None, False
 
     def hand_back(self) -> None:
         self.attempts -= 1
         self.release()
 
-    def die(self) -> str:
-        """Its worker died: `queued` to be tried again, or `dead`."""
+    def die(self, last: list[Event]) -> str:
+        """Its worker died: `queued` to be tried again, or `dead`, with these events."""
         self.deaths += self.suspect
         self.crashes += 1
         self.rows = {call: "lost" if row == "intended" else row for call, row in self.rows.items()}
         if self.deaths < MAX_DEATHS:
             self.release()
             return "queued"
-        self.end(TurnState.FAILED, ["failed"])
+        self.end(TurnState.FAILED, last)
         return "dead"
 
-    def end(self, state: TurnState, events: list[str], answer: str | None = None) -> ModelTurn | None:
+    def end(self, state: TurnState, events: list[Event], answer: str | None = None) -> ModelTurn | None:
         """Commit; returns the conversation's next turn when this one was at its head."""
         self.state, self.cancel_asked, self.expired = state, False, False
         self.events += events

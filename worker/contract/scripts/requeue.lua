@@ -1,12 +1,14 @@
 -- Takes a running turn from its worker: handed back, or its lease ran out.
 -- A hand-back never counts as an attempt. A turn that was in two crashes is a suspect from then on;
 -- only deaths as its process's sole suspect count towards the dead letter.
+-- The calls are settled even when the attempt is refused.
 -- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals
 -- ARGV turn_id fence ('' for a lease that ran out) channel keep ttl_ms wake_ms max_deaths
 --      dead_result calls events, then the calls that ended and the events of a dead letter
 -- Returns { 'queued', '' } | { 'dead', next turn id or '' } | { 'refused', '' }.
 local key = turn_keys()
 local turn_id, fence, wake_ms = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local at = settle_from(key, 11, tonumber(ARGV[9]))
 
 local record = redis.call('HMGET', key.turn, 'state', 'fence', 'crashes', 'deaths')
 local handed_back = fence ~= ''
@@ -19,7 +21,6 @@ if not handed_back then
   if until_ms and tonumber(until_ms) > now_ms() then return { 'refused', '' } end
 end
 
-local at = settle_from(key, 11, tonumber(ARGV[9]))
 local deaths = tonumber(record[4] or 0)
 if handed_back then
   redis.call('HINCRBY', key.turn, 'attempts', -1)

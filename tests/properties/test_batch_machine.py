@@ -1,0 +1,316 @@
+"""Every script of a batch in any order, repeated and late, against a small model, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+
+from aiforge.core.types import ProviderCall
+from tests.properties.batch_model import ITEMS_A_SECOND, MAX_DEATHS, Held, ModelBatch
+from tests.properties.profiles import SOAK, SUITE
+from tests.support import leaks
+from tests.support.servers import RedisServer
+from tests.support.turns import COST, USAGE, intended, paid
+from worker.contract import records
+from worker.contract.batches import BatchStore, Dead
+from worker.contract.connection import Connection
+from worker.contract.schemas import BatchItem, BatchRequest, BatchRow, BatchState
+from worker.contract.settings import ContractSettings
+from worker.contract.store import Refused, TurnStore
+
+T = TypeVar("T")
+
+
+class BatchMachine(RuleBasedStateMachine):
+    slices: Bundle[Held] = Bundle("slices")
+
+    def __init__(self, server: RedisServer, runner: asyncio.Runner, connection: Connection) -> None:
+        super().__init__()
+        self.server, self.runner, self.connection = server, runner, connection
+        self.namespace = f"machine-{secrets.token_hex(4)}"
+        self.batch_id = ""
+        self.model = ModelBatch(0, 1)
+        self.tokens = 0
+
+    @initialize(total=st.integers(1, 14), window=st.integers(1, 3))
+    def submit(self, total: int, window: int) -> None:
+        settings_ = ContractSettings(
+            namespace=self.namespace, lease_seconds=60, batch_window=window, max_attempts=MAX_DEATHS
+        )
+        self.store = BatchStore(self.connection, settings_)
+        self.turns = TurnStore(self.connection, settings_)
+        items = [BatchItem(message=f"question {number}") for number in range(total)]
+        batch = self.run(self.store.create(BatchRequest(items=items), "default"))
+        self.batch_id, self.model = batch.batch_id, ModelBatch(total, window)
+
+    def teardown(self) -> None:
+        leaks.forget(self.server.port, self.namespace)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(coroutine)
+
+    # what workers do
+
+    @rule(target=slices, busy=st.booleans())
+    def claim(self, busy: bool) -> Any:
+        self.tokens += 1
+        token = f"{self.tokens:08x}"
+        expected = self.model.next_part(suspect_busy=busy)
+        got = self.run(self.store.claim(self.batch_id, token, intended(""), suspect_busy=busy))
+        if isinstance(expected, str):
+            why = "later" if expected == "handed out" and self.model.redo else "refused"
+            assert got == Refused(why, expected)
+            return multiple()
+        held = self.model.hold(expected, token)
+        for index in held.items:
+            self.model.calls[self.call_id(held, index)] = "intended"
+        self.is_given(got, held, held.items)
+        return held
+
+    @rule(held=slices)
+    def claim_again(self, held: Held) -> None:
+        """The reply was lost, and the same call comes again while the slice is held."""
+        if self.holds_as_claimed(held):
+            got = self.run(self.store.claim(self.batch_id, held.token, intended(""), suspect_busy=False))
+            self.is_given(got, held, [index for index in held.items if index not in self.model.rows])
+
+    def is_given(self, got: Any, held: Held, items: list[int]) -> None:
+        assert not isinstance(got, Refused), got
+        assert (got.start, got.fence, got.suspect) == (held.part.start, held.fence, held.part.suspect)
+        assert [index for index, _ in got.items] == items
+        assert all(item.message == f"question {index}" for index, item in got.items)
+
+    @rule(held=slices, picks=st.sets(st.integers(0, 3)), ok=st.booleans(), over=st.booleans())
+    def store_rows(self, held: Held, picks: set[int], ok: bool, over: bool) -> None:
+        """Some of a slice's rows, with `over` all of them."""
+        chosen = [index for number, index in enumerate(held.items) if over or number in picks]
+        self.stored(held, chosen, "ok" if ok else "error", over=over)
+
+    def stored(self, held: Held, chosen: list[int], status: Any, *, over: bool) -> None:
+        model, accepted = self.model, self.model.holds(held)
+        model.settle({self.call_id(held, index): "ok" for index in chosen})
+        rows = [_row(index, status) for index in chosen]
+        got = self.run(
+            self.store.store(
+                self.batch_id,
+                held.part.start,
+                held.fence,
+                rows,
+                calls=[paid(self.call_id(held, index)) for index in chosen],
+                over=over,
+            )
+        )
+        assert got.accepted == accepted
+        if not accepted:
+            return
+        for index in chosen:
+            model.rows.setdefault(index, status)
+        if over:
+            model.free(held.part.start)
+        model.end_if_done()
+        assert got.state == model.state
+        more = model.state is BatchState.IN_PROGRESS and (model.cursor < model.total or bool(model.redo))
+        assert got.more == more
+
+    @rule(held=slices)
+    def hand_back(self, held: Held) -> None:
+        model = self.model
+        expected = "refused"
+        if model.holds(held):
+            self.forget_calls(held)
+            model.free(held.part.start)
+            expected = model.put_back(held.part)
+        assert self.run(self.store.release(self.batch_id, held.part.start, held.fence)) == expected
+
+    @rule(held=slices)
+    def next_call(self, held: Held) -> None:
+        """The first call of the first item failed, a second one begins."""
+        if not self.holds_as_claimed(held) or not held.items:
+            return
+        first, second = (self.call_id(held, held.items[0], number) for number in (1, 2))
+        self.model.settle({first: "ok"})
+        self.model.calls.setdefault(second, "intended")
+        self.run(self.turns.ledger(self.batch_id, settled=[paid(first)], intended=[intended(second)]))
+
+    @rule(held=slices)
+    def heartbeat(self, held: Held) -> None:
+        work = f"{self.batch_id}/{held.part.start}"
+        holds = self.model.holds(held)
+        assert self.run(self.turns.heartbeat({work: held.fence})) == ([] if holds else [work])
+        if holds:
+            self.model.expired.discard(held.part.start)
+
+    # what callers, time and the reaper do
+
+    @rule()
+    def cancel(self) -> None:
+        model = self.model
+        if model.state is BatchState.IN_PROGRESS:
+            model.state = BatchState.CANCELLING if model.running else BatchState.CANCELLED
+        assert self.run(self.store.cancel(self.batch_id, "default")).state is model.state
+
+    @rule(held=slices)
+    def lease_runs_out(self, held: Held) -> None:
+        if held.part.start in self.model.running:
+            self.model.expired.add(held.part.start)
+            leases = self.store.keys.leases(int(self.batch_id.removeprefix("batch_")[:2]))
+            self.server.ask("ZADD", leases, "XX", 0, f"{self.batch_id}/{held.part.start}")
+
+    @rule(held=slices)
+    def crash(self, held: Held) -> None:
+        self.lease_runs_out(held)
+        self.take_from_worker(held)
+
+    @rule(held=slices)
+    def take_from_worker(self, held: Held) -> None:
+        """The reaper's part; an item that is given up gets its row under the reaper's own fence."""
+        model, start = self.model, held.part.start
+        got = self.run(self.store.release(self.batch_id, start, None))
+        if start not in model.running or start not in model.expired:
+            assert got == "refused"
+            return
+        now = model.running[start]
+        for index in now.part.indexes:
+            for number in (1, 2):
+                call_id = self.call_id(now, index, number)
+                if model.calls.get(call_id) == "intended":
+                    model.calls[call_id] = "lost"
+        expected = model.die(start)
+        if expected != "dead":
+            assert got == expected
+            return
+        assert isinstance(got, Dead)
+        assert (got.position, got.fence, got.item.message) == (start, model.fence, f"question {start}")
+        dead = Held(now.part, got.fence, "none", [])
+        self.stored_dead(dead)
+
+    def stored_dead(self, dead: Held) -> None:
+        """What the reaper writes: a failure without a call."""
+        model, index = self.model, dead.part.start
+        rows = [_row(index, "error")]
+        got = self.run(self.store.store(self.batch_id, index, dead.fence, rows, calls=[], over=True))
+        assert got.accepted
+        model.rows.setdefault(index, "error")
+        model.free(index)
+        model.end_if_done()
+
+    def call_id(self, held: Held, index: int, number: int = 1) -> str:
+        return f"{self.batch_id}.{held.token}.{index}.{number}"
+
+    def forget_calls(self, held: Held) -> None:
+        """What was entered and never made has no row."""
+        for index in held.part.indexes:
+            for number in (1, 2):
+                if self.model.calls.get(self.call_id(held, index, number)) == "intended":
+                    del self.model.calls[self.call_id(held, index, number)]
+
+    def holds_as_claimed(self, held: Held) -> bool:
+        return self.model.holds(held)
+
+    # what holds at every moment
+
+    @invariant()
+    def redis_is_as_the_model_says(self) -> None:
+        if not self.batch_id:
+            return
+        seen, keys, model = leaks.picture(self.server.port, self.namespace), self.store.keys, self.model
+        assert leaks.problems(seen) == []
+        stored = seen.hashes[keys.batch(self.batch_id)]
+        assert stored["state"] == model.state
+        assert [int(stored[name]) for name in ("cursor", "running", "fence")] == [
+            model.cursor, len(model.running), model.fence,
+        ]  # fmt: skip
+        counts = Counter(model.rows.values())
+        assert (int(stored["completed"]), int(stored["failed"])) == (counts["ok"], counts["error"])
+        assert int(stored.get("units", 0)) == counts["ok"] * records.units(COST)
+        assert seen.lists.get(keys.redo(self.batch_id), []) == [
+            f"{part.start}:{part.count}:{part.crashes}:{part.deaths}" for part in model.redo
+        ]
+        rows = seen.hashes.get(keys.rows(self.batch_id), {})
+        assert {
+            int(index): msgspec.json.decode(row, type=BatchRow).status for index, row in rows.items()
+        } == (model.rows)
+        held = {f"{self.batch_id}/{start}" for start in model.running}
+        leases = [work for name, works in seen.zsets.items() if name.endswith(":leases") for work in works]
+        assert set(leases) == held
+        assert len(seen.hashes.get(keys.slices(self.batch_id), {})) == 2 * len(held)
+        self.nothing_is_lost()
+        self.money_is_right(seen)
+
+    def nothing_is_lost(self) -> None:
+        """Every item has its row, or someone has it or will be given it; nobody is given one twice."""
+        model = self.model
+        if model.over:
+            assert model.state is BatchState.CANCELLED or len(model.rows) == model.total
+            return
+        places = Counter[int]()
+        for part in [*(held.part for held in model.running.values()), *model.redo]:
+            places.update(part.indexes)
+        assert all(count == 1 for count in places.values())
+        assert set(model.rows) | set(places) | set(range(model.cursor, model.total)) == set(
+            range(model.total)
+        ) or (model.state is BatchState.CANCELLING)
+
+    def money_is_right(self, seen: leaks.Picture) -> None:
+        ledger = seen.hashes.get(self.store.keys.ledger(self.batch_id), {})
+        rows = {call_id: msgspec.json.decode(row, type=ProviderCall) for call_id, row in ledger.items()}
+        assert {call_id: row.outcome for call_id, row in rows.items()} == self.model.calls
+        running = {held.token for held in self.model.running.values()}
+        open_ = {call_id.split(".")[1] for call_id, row in rows.items() if row.outcome == "intended"}
+        assert open_ <= running
+        sums = Counter[str]()
+        for name, fields in seen.hashes.items():
+            if name.endswith(":totals"):
+                for measure, amount in fields.items():
+                    sums[measure.rpartition("|")[2]] += int(amount)
+        outcomes = Counter(row.outcome for row in rows.values())
+        assert (sums["calls:ok"], sums["calls:lost"]) == (outcomes["ok"], outcomes["lost"])
+        assert sums["units"] == outcomes["ok"] * records.units(COST)
+
+
+def _row(index: int, status: Any) -> BatchRow:
+    ok = status == "ok"
+    return BatchRow(
+        index=index,
+        id=None,
+        status=status,
+        usage=USAGE if ok else None,
+        cost=COST if ok else None,
+        latency_ms=1000 / ITEMS_A_SECOND,
+    )
+
+
+def _run(server: RedisServer, profile: settings) -> None:
+    with asyncio.Runner() as runner:
+        connection = Connection(server.url)
+        try:
+            run_state_machine_as_test(lambda: BatchMachine(server, runner, connection), settings=profile)  # type: ignore[arg-type]
+        finally:
+            runner.run(connection.close())
+
+
+def test_batches(server: RedisServer) -> None:
+    _run(server, SUITE)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_600)
+def test_batches_at_length(server: RedisServer) -> None:
+    _run(server, SOAK)
