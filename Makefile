@@ -77,7 +77,7 @@ bench: venv-dev ## Measure against the fake provider
 
 .PHONY: chaos
 chaos: venv-dev ## Kill workers at full length and count afterwards
-	@$(BIN)/python -m pytest -m soak tests/chaos $(ARGS)
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 .PHONY: soak
 soak: venv-dev ## Run the tests that take their time
@@ -88,6 +88,7 @@ lock: venv-dev ## Resolve the dependencies anew into both locks
 	@$(INSTALL) uv
 	@$(BIN)/uv pip compile $(LOCK) --extra service --group build -o requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile $(LOCK) --extra service --extra openai --extra anthropic --extra ollama \
+	  --extra fastapi --extra mcp --extra playground --extra workspace \
 	  --group build --group dev -o requirements-dev.lock pyproject.toml
 
 .PHONY: clean

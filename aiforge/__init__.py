@@ -9,7 +9,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aiforge.core.catalog import ModelInfo, list_models
     from aiforge.core.cost import CostTracker
+    from aiforge.core.custom import register_provider
     from aiforge.core.settings import AIForgeSettings
     from aiforge.core.types import (
         AIForgeError,
@@ -42,6 +44,7 @@ __all__ = [
     "CostTracker",
     "EmptyAnswerError",
     "FailedItem",
+    "ModelInfo",
     "ProviderCall",
     "ProviderError",
     "RateLimitError",
@@ -50,10 +53,14 @@ __all__ = [
     "ToolCallRecord",
     "UnavailableError",
     "Usage",
+    "list_models",
+    "register_provider",
 ]
 
 _HOMES = {
+    "aiforge.core.catalog": ("ModelInfo", "list_models"),
     "aiforge.core.cost": ("CostTracker",),
+    "aiforge.core.custom": ("register_provider",),
     "aiforge.core.settings": ("AIForgeSettings",),
     "aiforge.modules.chat.module": ("ChatAgent",),
     "aiforge.modules.chat.schemas": ("ChatResponse", "ToolCallRecord"),

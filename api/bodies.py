@@ -16,7 +16,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import LONGEST_PARAM, Problem
-from worker.contract.schemas import BatchRequest, ConversationSettings, TurnRequest
+from worker.contract.schemas import BatchItem, BatchRequest, ConversationSettings, TurnRequest
 
 T = TypeVar("T")
 _FIELD: Final = re.compile(r"(unknown|required) field `([^`]*)`")
@@ -50,9 +50,20 @@ class ConversationBody(ConversationSettings, frozen=True, kw_only=True, forbid_u
         )
 
 
+class BatchBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A batch as it is posted: an item may be just its message."""
+
+    items: list[BatchItem | str]  # type: ignore[assignment]  # wider than what is stored
+
+    def request(self) -> BatchRequest:
+        items = [BatchItem(message=item) if isinstance(item, str) else item for item in self.items]
+        fields = {name: getattr(self, name) for name in BatchRequest.__struct_fields__}
+        return BatchRequest(**{**fields, "items": items})
+
+
 TURN: Final = msgspec.json.Decoder(TurnBody)
 CONVERSATION: Final = msgspec.json.Decoder(ConversationBody)
-BATCH: Final = msgspec.json.Decoder(BatchRequest)
+BATCH: Final = msgspec.json.Decoder(BatchBody)
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

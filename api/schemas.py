@@ -124,6 +124,7 @@ class BatchBody(_Defaults):
                     "items": [
                         {"id": "faq-1", "message": "Where is my order?"},
                         {"id": "faq-2", "message": "Wie kündige ich?", "max_tokens": 200},
+                        "An item may be just its message.",
                     ],
                     "model": "gpt-4o-mini",
                     "metadata": {"run": "nightly"},
@@ -132,7 +133,7 @@ class BatchBody(_Defaults):
         },
     )
 
-    items: list[BatchItem] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+    items: list[BatchItem | str] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
 
 
 class Usage(BaseModel):

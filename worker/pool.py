@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from itertools import count
 from queue import SimpleQueue
 from time import monotonic
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from celery.concurrency.base import BasePool, apply_target
 from celery.exceptions import ImproperlyConfigured
@@ -21,6 +21,8 @@ from greenlet import getcurrent, greenlet
 from worker.host import Host
 from worker.leases import HOLDER
 from worker.runtime import Runtime
+
+ACK_SECONDS: Final = 0.001
 
 
 class Job(NamedTuple):
@@ -122,6 +124,8 @@ class GreenletPool(BasePool):
     def _collect(self) -> None:
         while not self._outcomes.empty():
             self._finish(*self._outcomes.get())
+        # Acknowledgements now wait in the hub, which would first sleep: only other threads wake it.
+        self._hub.call_later(ACK_SECONDS, _unheard)
 
     def _finish(self, number: int, outcome: list[Any]) -> None:
         """`outcome` is empty when the tracer itself broke: the message stays unacknowledged."""
@@ -143,5 +147,5 @@ def wait_in_greenlet(runtime: Runtime, coroutine: Coroutine[Any, Any, None]) -> 
     task.result()
 
 
-def _unheard(_outcome: Any) -> None:
+def _unheard(_outcome: Any = None) -> None:
     """Takes the outcome of a job that was terminated."""

@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from aiforge.cli import packages
 from aiforge.cli.errors import CommandError, SetupError
-from aiforge.cli.output import as_json, data
-from aiforge.cli.show_settings import SERVICE_MODULES, Shown
+from aiforge.cli.output import as_json, data, note
+from aiforge.cli.show_settings import CLIENT_MODULES, SERVICE_MODULES, Shown
 
 
 def config(
@@ -27,14 +28,20 @@ def config(
             data(as_json({"name": setting.name, "value": setting.value, "source": setting.source}))
     else:
         _print(shown)
+    if packages.missing():
+        note(f"settings of worker and API are left out; {packages.INSTALL} adds them")
     errors = [setting.error for setting in found if setting.error is not None]
     if errors:
         raise SetupError(errors[0])
 
 
 def read_all() -> list[Shown]:
-    """The settings as the services would read them here and now; raises CommandError."""
-    command = [sys.executable, "-P", "-m", "aiforge.cli.show_settings", *SERVICE_MODULES]
+    """The settings as the services would read them here and now; raises CommandError.
+
+    Where the service's packages are missing, it is the settings of the library and of the client.
+    """
+    modules = CLIENT_MODULES if packages.missing() else SERVICE_MODULES
+    command = [sys.executable, "-P", "-m", "aiforge.cli.show_settings", *modules]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own module
     if ended.returncode != 0:
         raise CommandError("the settings cannot be read", tuple(ended.stderr.strip().split("\n")[-1:]))

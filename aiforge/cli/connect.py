@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from aiforge.cli import runfile, settings
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import note
+from aiforge.cli.packages import must_be_installed
 from aiforge.cli.settings import Configuration
 from aiforge.cli.stack import Stack
 from aiforge.client import Client
@@ -30,6 +31,7 @@ def connected(*, start: bool) -> Iterator[Client]:
         with Client(url, token=configuration.service.token) as client:
             yield client
     elif start:
+        must_be_installed(", or set AIFORGE_API_URL to use a service that runs elsewhere")
         note("nothing is running here, so a temporary stack is used (`aiforge up` keeps one running)")
         with (
             Stack(configuration, free_ports=True) as stack,

@@ -15,6 +15,7 @@ from aiforge.cli import chat, questions, settings
 from aiforge.cli.batch import answer_all
 from aiforge.cli.errors import CommandError, UsageError
 from aiforge.cli.output import duration, note, screen
+from aiforge.cli.packages import must_be_installed
 from aiforge.cli.progress import Tally
 from aiforge.cli.stack import Stack
 from aiforge.cli.transcript import Transcript
@@ -37,6 +38,7 @@ def demo(
 
     Everything runs on free ports of this machine and is stopped at the end.
     """
+    must_be_installed()
     configuration = settings.load()
     found = questions.read(str(source or _shipped()), None, None)
     begun = time.monotonic()

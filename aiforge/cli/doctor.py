@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -15,20 +14,20 @@ import msgspec
 import typer
 from rich.text import Text
 
-from aiforge.cli import config, redis_probe, runfile, settings
+from aiforge.cli import config, packages, redis_probe, runfile, settings
 from aiforge.cli.connect import running_url
 from aiforge.cli.embedded import is_locked
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import as_json, data, screen
 from aiforge.cli.redis_probe import ProbeError
 from aiforge.cli.settings import Configuration
+from aiforge.cli.show_settings import Shown
 from aiforge.client import Client, ClientError
 
 Verdict = Literal["ok", "wrong", "idle"]
 MARKS: Final = {"ok": ("✓", "green"), "wrong": ("✗", "bold red"), "idle": ("–", "dim")}
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_REDIS: Final = (7, 0)
-SERVICE_PACKAGES: Final = ("celery", "redis", "fastapi", "uvicorn", "structlog", "prometheus_client")
 HTTP_SECONDS: Final = 3.0
 
 
@@ -69,40 +68,42 @@ def _print(finding: Finding) -> None:
 
 def examine(configuration: Configuration) -> Iterator[Finding]:
     """All findings, the machine's first."""
-    checks: tuple[Callable[[Configuration], Finding], ...] = (
-        _python,
-        _packages,
-        _settings,
-        _data_dir,
-        _provider,
-        _redis,
-        _ports,
-        _api,
-        _worker,
-    )
-    for check in checks:
-        yield check(configuration)
+    yield _python()
+    yield _packages(configuration)
+    shown: list[Shown] = []
+    try:
+        shown = config.read_all()
+    except CommandError as error:
+        text = " ".join((str(error), *error.details))
+        yield Finding("settings", "wrong", text, "see `aiforge config`")
+    else:
+        yield _settings(shown)
+    yield _data_dir(configuration)
+    yield _provider(configuration)
+    yield _redis(configuration)
+    yield _ports(configuration, shown)
+    yield _api(configuration)
+    yield _worker(configuration)
 
 
-def _python(_: Configuration) -> Finding:
+def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < OLDEST_PYTHON:
         return Finding("Python", "wrong", version, "install Python 3.11 or newer")
     return Finding("Python", "ok", version)
 
 
-def _packages(_: Configuration) -> Finding:
-    missing = [name for name in SERVICE_PACKAGES if find_spec(name) is None]
+def _packages(configuration: Configuration) -> Finding:
+    missing = packages.missing()
+    if missing and configuration.service.api_url:
+        return Finding("packages", "idle", "the client's only", f"{packages.INSTALL} to run the service here")
     if missing:
-        return Finding("packages", "wrong", f"{', '.join(missing)} missing", "pip install 'aiforge[service]'")
+        return Finding("packages", "wrong", f"{packages.shown(missing)} missing", packages.INSTALL)
     return Finding("packages", "ok", "the service's packages are installed")
 
 
-def _settings(_: Configuration) -> Finding:
-    try:
-        errors = [setting.error for setting in config.read_all() if setting.error is not None]
-    except CommandError as error:
-        return Finding("settings", "wrong", " ".join((str(error), *error.details)), "see `aiforge config`")
+def _settings(shown: Sequence[Shown]) -> Finding:
+    errors = [setting.error for setting in shown if setting.error is not None]
     if errors:
         return Finding("settings", "wrong", errors[0], "correct it; `aiforge config` shows where it is set")
     return Finding("settings", "ok", "all can be read")
@@ -121,19 +122,28 @@ def _data_dir(configuration: Configuration) -> Finding:
 def _provider(configuration: Configuration) -> Finding:
     library = configuration.library
     running = runfile.find(configuration.data_dir)
-    if running is not None and running.provider != library.PROVIDER:
+    if running is not None and running.provider != library.PROVIDER and configuration.lacks_key:
         return Finding(
             "provider", "idle", f"{running.provider}, because there is no key", "set OPENAI_API_KEY"
         )
+    if running is not None and (running.provider != library.PROVIDER or configuration.lacks_key):
+        return Finding("provider", "ok", f"{running.provider}, set where `aiforge up` was started")
+    if configuration.service.api_url:
+        return Finding("provider", "ok", "the one of the service at AIFORGE_API_URL")
     if configuration.lacks_key:
-        advice = "set OPENAI_API_KEY, or AIFORGE_PROVIDER=offline to go without"
-        return Finding("provider", "wrong", "openai without a key", advice)
+        return _no_key(configuration)
     what = library.PROVIDER if library.MODEL is None else f"{library.PROVIDER}, model {library.MODEL}"
     if library.PROVIDER == "openai":
-        what += f", {httpx.URL(library.OPENAI_BASE_URL).host}, " + (
-            "key set" if library.OPENAI_API_KEY else "no key"
-        )
+        what += f", {httpx.URL(library.OPENAI_BASE_URL).host}, key set"
     return Finding("provider", "ok", what)
+
+
+def _no_key(configuration: Configuration) -> Finding:
+    if endpoint := configuration.endpoint:
+        advice = "set OPENAI_API_KEY (any text for a server that asks for none), or AIFORGE_PROVIDER=offline"
+        return Finding("provider", "wrong", f"openai at {endpoint} without a key", advice)
+    advice = "set OPENAI_API_KEY, or AIFORGE_PROVIDER=offline to go without"
+    return Finding("provider", "wrong", "openai without a key", advice)
 
 
 def _redis(configuration: Configuration) -> Finding:
@@ -168,14 +178,16 @@ def _embedded_url(data_dir: Path) -> str | None:
     return str(url)
 
 
-def _ports(configuration: Configuration) -> Finding:
+def _ports(configuration: Configuration, shown: Sequence[Shown]) -> Finding:
     if running_url(configuration) is not None:
         return Finding("ports", "ok", "in use by what runs here")
     wanted = {
         setting.name: int(setting.value)
-        for setting in config.read_all()
+        for setting in shown
         if setting.name in {"AIFORGE_API_PORT", "AIFORGE_METRICS_PORT"} and setting.value
     }
+    if not wanted:
+        return Finding("ports", "idle", "none is needed here")
     taken = [f"{name} {port}" for name, port in wanted.items() if port and not _is_free(port)]
     if taken:
         says = f"taken: {', '.join(taken)}"

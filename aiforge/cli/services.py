@@ -15,6 +15,7 @@ from aiforge.cli import runfile, settings
 from aiforge.cli.embedded import Embedded
 from aiforge.cli.errors import CommandError, UsageError
 from aiforge.cli.output import note, screen
+from aiforge.cli.packages import must_be_installed
 from aiforge.cli.processes import READY_VARIABLE
 from aiforge.cli.signals import Ended
 from aiforge.cli.stack import Stack, environment
@@ -76,6 +77,7 @@ def api() -> None:
 
 def _become(module: str) -> NoReturn:
     """Turn into the service: no process stays between it and whoever supervises it."""
+    must_be_installed()
     configuration = settings.load()
     environ = environment(configuration)
     if READY_VARIABLE in os.environ:
@@ -92,6 +94,7 @@ def flower(
     port: Annotated[int, typer.Option(help="Where Flower listens, on 127.0.0.1.")] = 5555,
 ) -> None:
     """Run Flower on the broker of the running stack."""
+    must_be_installed()
     configuration = settings.load()
     environ = environment(configuration)
     if configuration.service.redis_url is None:

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -56,14 +57,17 @@ class Configuration:
 
     @property
     def lacks_key(self) -> bool:
-        """OpenAI itself is the provider and there is no key for it."""
-        library = self.library
-        return library.PROVIDER == "openai" and not library.OPENAI_API_KEY and self._speaks_to_openai
+        """The provider is openai and there is no key for it: worker and API would not start."""
+        return self.library.PROVIDER == "openai" and not self.library.OPENAI_API_KEY
 
     @property
-    def _speaks_to_openai(self) -> bool:
-        default: str = AIForgeSettings.model_fields["OPENAI_BASE_URL"].default
-        return default == self.library.OPENAI_BASE_URL
+    def endpoint(self) -> str | None:
+        """Scheme, host and port of the endpoint that was set in place of OpenAI's own, None when none was."""
+        url = self.library.OPENAI_BASE_URL
+        if url == AIForgeSettings.model_fields["OPENAI_BASE_URL"].default:
+            return None
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def load() -> Configuration:

@@ -12,7 +12,6 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +23,8 @@ from pydantic.fields import FieldInfo
 from aiforge.core.settings import PREFIX, YAML_FILE, AIForgeSettings, Settings, read_yaml
 from aiforge.core.types import ConfigError
 
-SERVICE_MODULES: Final = ("worker.settings", "api.settings")
+CLIENT_MODULES: Final = ("aiforge.cli.settings",)
+SERVICE_MODULES: Final = ("worker.settings", "api.settings", *CLIENT_MODULES)
 _PASSWORD: Final = re.compile(r"(?<=://)([^@/]*:)?[^@/]+(?=@)")
 
 
@@ -59,11 +59,10 @@ class Sources:
 
 
 def settings_classes(modules: Sequence[str]) -> Iterator[type[Settings]]:
-    """The library's settings, then those of every module that is installed."""
+    """The library's settings, then those of the modules."""
     yield AIForgeSettings
     for module in modules:
-        if find_spec(module.partition(".")[0]) is not None:
-            importlib.import_module(module)
+        importlib.import_module(module)
     found = list(Settings.__subclasses__())
     while found:
         kind = found.pop(0)

@@ -9,7 +9,9 @@ from types import FrameType
 from typing import Final, Self
 
 from aiforge.cli.embedded import Embedded
+from aiforge.cli.errors import SetupError
 from aiforge.cli.output import note
+from aiforge.cli.packages import must_be_installed
 from aiforge.cli.processes import READY_VARIABLE, Service, stop
 from aiforge.cli.settings import Configuration
 from aiforge.cli.signals import deferred, undisturbed
@@ -72,7 +74,8 @@ class Stack:
                 self._embedded.release()
 
     def _start(self) -> None:
-        environ = environment(self._configuration)
+        must_be_installed()
+        environ = environment(self._configuration) | self._choices()
         inherit: tuple[int, ...] = ()
         if self._configuration.service.redis_url is None:
             note("starting the embedded server")
@@ -80,7 +83,6 @@ class Stack:
             inherit = (self._embedded.lock,)
             environ["AIFORGE_REDIS_URL"] = self._embedded.url
         self.redis_url = self._configuration.service.redis_url or environ["AIFORGE_REDIS_URL"]
-        environ |= self._choices()
         signal.signal(signal.SIGCHLD, self._on_death)
         note("starting a worker and the API")
         for name in ("worker", "api"):
@@ -95,11 +97,16 @@ class Stack:
         return Service(name, name, environment=environ, logs=logs, inherit=inherit)
 
     def _choices(self) -> dict[str, str]:
-        """The settings that we make for the services, and say so."""
+        """The settings that we make for the services, and say so; raises SetupError where we cannot."""
         chosen: dict[str, str] = {}
         if self._free_ports:
             chosen |= {"AIFORGE_API_HOST": "127.0.0.1", "AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
         if self._configuration.lacks_key:
+            if endpoint := self._configuration.endpoint:
+                raise SetupError(
+                    f"no OPENAI_API_KEY found, and OPENAI_BASE_URL is {endpoint}: set the key "
+                    "(any text for a server that asks for none), or AIFORGE_PROVIDER=offline"
+                )
             note(
                 "no OPENAI_API_KEY found: provider set to offline, a built-in model that only pretends",
                 "yellow",

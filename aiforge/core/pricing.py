@@ -91,6 +91,12 @@ def price(
     return listed.price.cost(usage) if listed.price is not None else _calculated(listed, usage)
 
 
+def list_price(provider: str, model: str) -> Price | None:
+    """The list price of a model whose price depends on nothing but token counts, None for the others."""
+    listed = _listed(provider, model, int(time.time() // _PRICE_SECONDS))
+    return listed.price if listed is not None else None
+
+
 class _Listed(msgspec.Struct, frozen=True):
     """A model as the price list knows it; `price` is None where it depends on more than token counts."""
 

@@ -1,8 +1,9 @@
 """The seam between a turn and whoever answers it.
 
-Two providers are ours: `openai`, for every endpoint with that wire format, and `offline`. The others
-are LangChain's packages, installed as extras. Whatever the model, a call gives deltas or a
-completion, raises the ProviderError tree, and is made once: the one retry layer is the turn's.
+Two providers are ours: `openai`, for every endpoint with that wire format, and `offline`. Five are
+LangChain's packages, installed as extras; more can be added (`aiforge.core.custom`). Whatever the
+model, a call gives deltas or a completion, raises the ProviderError tree, and is made once: the one
+retry layer is the turn's.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import msgspec
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
+from aiforge.core.custom import BUILT_IN, CustomProvider, find_provider, registered_names
 from aiforge.core.delta_chat import DeltaChat
 from aiforge.core.deltas import CallParams, Completion, Delta
 from aiforge.core.foreign_chat import ForeignChat, ForeignLimits, complete_foreign, stream_foreign
 from aiforge.core.offline import OfflineChat
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.openai_chat.transport import Transport
-from aiforge.core.router import DEFAULT_MODELS
+from aiforge.core.router import default_model
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 
@@ -48,8 +50,8 @@ is told through botocore."""
 
 
 def provider_names() -> tuple[str, ...]:
-    """All providers that `PROVIDER` can name."""
-    return ("openai", "offline", *_PACKAGES)
+    """All providers that `PROVIDER` can name; it can also hold the path of a factory."""
+    return (*BUILT_IN, *registered_names())
 
 
 def create_model(
@@ -62,13 +64,16 @@ def create_model(
     of the call, except with packages that look for it here.
     """
     provider = settings.PROVIDER
-    if provider not in provider_names():
+    custom = None if provider in BUILT_IN else find_provider(provider)
+    if custom is None and provider not in BUILT_IN:
         near = difflib.get_close_matches(provider, provider_names(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"unknown provider {provider!r}{hint} (one of {', '.join(provider_names())})")
-    name = model or settings.MODEL or DEFAULT_MODELS.get(provider)
+    name = model or settings.MODEL or default_model(provider)
     if name is None:
         raise ConfigError(f"provider {provider!r} has no default model: set MODEL or AIFORGE_MODEL")
+    if custom is not None:
+        return _from_factory(custom, name, settings)
     if provider == "openai":
         return OpenAIChat.from_settings(settings, model=name, transport=transport)
     if provider == "offline":
@@ -108,6 +113,23 @@ async def complete(
     return await complete_foreign(model, messages, tools=tools, params=params, call_id=call_id)
 
 
+def _from_factory(custom: CustomProvider, name: str, settings: AIForgeSettings) -> BaseChatModel:
+    model = custom.factory(settings, name)
+    if isinstance(model, DeltaChat):
+        return model
+    if not isinstance(model, BaseChatModel):
+        raise ConfigError(
+            f"provider {settings.PROVIDER!r}: its factory must make a LangChain chat model, "
+            f"not {type(model).__name__}"
+        )
+    return _limited(model, name, settings)
+
+
+def _limited(model: BaseChatModel, name: str, settings: AIForgeSettings) -> ForeignChat:
+    limits = ForeignLimits(settings.FIRST_TOKEN_TIMEOUT, settings.TOKEN_TIMEOUT)
+    return ForeignChat(model_name=name, inner=model, limits=limits)
+
+
 def _from_package(provider: str, name: str, settings: AIForgeSettings) -> BaseChatModel:
     package = _PACKAGES[provider]
     try:
@@ -124,8 +146,4 @@ def _from_package(provider: str, name: str, settings: AIForgeSettings) -> BaseCh
     except ValidationError as error:
         text = error.errors(include_input=False, include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise ConfigError(f"provider {provider!r}: {text}") from None
-    return ForeignChat(
-        model_name=name,
-        inner=model,
-        limits=ForeignLimits(settings.FIRST_TOKEN_TIMEOUT, settings.TOKEN_TIMEOUT),
-    )
+    return _limited(model, name, settings)

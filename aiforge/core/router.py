@@ -6,8 +6,9 @@ import functools
 from decimal import Decimal
 from typing import Final
 
-from aiforge.core.pricing import price
-from aiforge.core.settings import AIForgeSettings
+from aiforge.core.custom import BUILT_IN, find_provider
+from aiforge.core.pricing import Price, price
+from aiforge.core.settings import AIForgeSettings, OwnModel
 from aiforge.core.types import ConfigError, Usage
 
 QUALITIES: Final = ("high", "medium", "low")
@@ -63,10 +64,48 @@ def choose_model(settings: AIForgeSettings, *, named: bool, quality: str | None)
         return settings.MODEL
     if settings.MODEL_ROUTER_ENABLED:
         wanted = quality or (settings.DEFAULT_QUALITY if settings.MODEL is None else None)
-        routed = cheapest_model(settings.PROVIDER, wanted) if wanted else None
+        routed = _routed(settings, wanted) if wanted else None
         if routed is not None:
             return routed
-    return settings.MODEL or DEFAULT_MODELS.get(settings.PROVIDER)
+    return settings.MODEL or default_model(settings.PROVIDER)
+
+
+def default_model(provider: str) -> str | None:
+    """The model of a provider when none is named, None where it has none or is unknown."""
+    if provider in BUILT_IN:
+        return DEFAULT_MODELS.get(provider)
+    custom = find_provider(provider)
+    return custom.default_model if custom else None
+
+
+def own_price(model: OwnModel) -> Price | None:
+    """What an own model costs, None when the setting does not say; raises ConfigError when too fine."""
+    if model.input is None or model.output is None:
+        return None
+    return Price(input=model.input, output=model.output, cached=model.cached, cache_write=model.cache_write)
+
+
+def own_prices(settings: AIForgeSettings) -> dict[str, Price]:
+    """The prices of the setting `MODELS`, by model name."""
+    prices = ((name, own_price(model)) for name, model in settings.MODELS.items())
+    return {name: cost for name, cost in prices if cost is not None}
+
+
+def _routed(settings: AIForgeSettings, quality: str) -> str | None:
+    """The cheapest of the provider's listed models and of one's own that meet the tier."""
+    good_enough = QUALITIES[: QUALITIES.index(quality) + 1]
+    prices = own_prices(settings)
+    offers = [
+        (prices[name].cost(TYPICAL), name)
+        for name, model in settings.MODELS.items()
+        if model.quality in good_enough and name in prices
+    ]
+    listed = cheapest_model(settings.PROVIDER, quality)
+    if listed is not None:
+        cost = price(settings.PROVIDER, listed, TYPICAL, prices)
+        assert cost is not None, "cheapest_model chooses among the priced"
+        offers.append((cost, listed))
+    return min(offers)[1] if offers else None
 
 
 @functools.cache

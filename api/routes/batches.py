@@ -30,7 +30,7 @@ router = APIRouter(prefix=PATH, tags=["batches"], dependencies=[Depends(known_qu
 )
 async def post_batch(request: Request) -> Response:
     body = decode(await request.body(), BATCH)
-    made = await service(request).client.submit_batch(body)
+    made = await service(request).client.submit_batch(body.request())
     return replies.reply(replies.batch(made), headers={"Location": f"{PATH}/{made.batch_id}"})
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_posted_batch_is_openais_object(api: Api) -> None:
     reply = await api.http.post(
         "/v1/batches",
-        json={"items": [{"message": "one"}, {"message": "two"}], "metadata": {"run": "nightly"}},
+        json={"items": [{"message": "one"}, "two"], "metadata": {"run": "nightly"}},
     )
 
     batch = reply.json()

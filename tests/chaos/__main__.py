@@ -1,6 +1,6 @@
 """`python -m tests.chaos`: strike workers, then count.
 
-Exit codes: 0 when every guarantee held, 1 when one did not.
+Exit codes: 0 when every guarantee held, 1 when one did not, 130 after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ from tests.chaos.report import table
 def main() -> int:
     plan = Plan(**vars(_parser().parse_args()))
     folder = Path(tempfile.mkdtemp(prefix="aiforge-chaos-"))
-    with contextlib.redirect_stdout(io.StringIO()):
-        evidence = asyncio.run(_until_told(plan, folder))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            evidence = asyncio.run(_until_told(plan, folder))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        shutil.rmtree(folder)
+        return 130
     verdicts = judge(evidence)
     print(table(evidence, verdicts))
     print(f"\nnot tried: {', '.join(untried(verdicts)) or 'nothing'}")

@@ -59,10 +59,19 @@ def _recovery(evidence: Evidence) -> Iterator[str]:
         for hits in sorted({times[hit.turn_id] for hit, _ in of_fault} - {1}):
             seconds = [seconds for hit, seconds in of_fault if times[hit.turn_id] == hits]
             yield _line(f"{fault}: to the answer of turns hit {hits} times", seconds)
-    struck = {hit.turn_id for hit in evidence.hits}
-    others = [facts.turn for turn_id, facts in evidence.facts.items() if turn_id not in struck]
-    waits = [(turn.finished_at or float("inf")) - turn.created_at for turn in others]
-    yield _line("never hit: from submission to the answer", waits)
+    yield _line("never hit: from coming up to the answer", list(_undisturbed(evidence)))
+
+
+def _undisturbed(evidence: Evidence) -> Iterator[float]:
+    """Seconds that turns took that were never hit, from when they were the next of their conversation."""
+    hit = {hit.turn_id for hit in evidence.hits}
+    for turns in evidence.accepted.values():
+        before = 0.0
+        for turn in (evidence.facts[turn.turn_id].turn for turn in turns if turn.turn_id in evidence.facts):
+            ended = turn.finished_at or float("inf")
+            if turn.turn_id not in hit:
+                yield ended - max(turn.created_at, before)
+            before = ended
 
 
 def _asked_again(evidence: Evidence, hit: Hit) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from aiforge.core.events import Token, decode
 from tests.chaos.evidence import Accepted, Facts, Phase
@@ -92,5 +92,5 @@ class View:
         said = "".join(event.text for event in map(decode, log) if isinstance(event, Token))
         return "before the commit" if said.count(" ") >= words else "streaming"
 
-    async def _many(self, commands: Sequence[tuple[str | int, ...]]) -> list:  # type: ignore[type-arg]
+    async def _many(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
         return await self._client.connection.commands(commands)

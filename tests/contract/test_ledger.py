@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from aiforge.core.types import ProviderCall, Usage
+from tests.support.servers import RedisServer
 from tests.support.turns import COST, claim, crash, intended, paid, submit
 from worker.contract.client import TurnClient
 
@@ -115,6 +116,17 @@ async def test_a_refused_commit_counts_its_calls(client: TurnClient) -> None:
     calls = await outcomes(client, late.claim.place.turn_id)
     assert calls == {late.call_id: "ok", "extra": "ok", current.call_id: "ok"}
     assert (await totals(client))["calls:ok"] == 3
+
+
+async def test_a_late_call_does_not_outlive_its_turn(client: TurnClient, server: RedisServer) -> None:
+    running = await claim(client.turns, await submit(client))
+    turn_id = running.claim.place.turn_id
+    await running.answer("Hi")
+    ledger = client.turns.keys.ledger(turn_id)
+    for gone in ([ledger], [ledger, client.turns.keys.turn(turn_id), client.turns.keys.log(turn_id)]):
+        server.ask("DEL", *gone)
+        await client.turns.ledger(turn_id, settled=[paid("late")], intended=[])
+        assert 0 < server.ask("PTTL", ledger) <= 86_400_000
 
 
 async def test_a_hand_back_settles_what_was_spent(client: TurnClient) -> None:

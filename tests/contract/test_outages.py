@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support import leaks
 from tests.support.proxy import Proxy
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, answered, claim, submit
+from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import TurnState
@@ -92,6 +94,22 @@ async def test_a_full_server_accepts_nothing_and_loses_nothing(namespace: str) -
             assert await running.tokens("a")
             assert (await running.answer("a")).accepted
             await submit(client, "one more", conversation_id="c")
+
+
+async def test_a_server_whose_disk_is_full_accepts_nothing(namespace: str) -> None:
+    with RedisServer(options={"appendonly": "no", "save": "3600 1000000"}) as own:
+        settings = ContractSettings(redis_url=own.url, namespace=namespace)
+        async with await TurnClient.connect(settings) as client:
+            running = await claim(client.turns, await submit(client))
+            shutil.rmtree(own.folder)
+            own.ask("BGSAVE")
+            await eventually(lambda: own.ask("INFO", "persistence")["rdb_last_bgsave_status"] == "err")
+            with pytest.raises(Unavailable, match="MISCONF"):
+                await submit(client)
+            with pytest.raises(Unavailable, match="MISCONF"):
+                await running.tokens("a")
+            own.ask("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+            assert await running.tokens("a")
 
 
 async def test_a_replica_accepts_nothing(namespace: str) -> None:

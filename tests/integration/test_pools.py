@@ -9,6 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import pickle
 import re
 import secrets
@@ -44,7 +45,7 @@ NAMESPACE: Final = "pools"
 
 
 class Stack:
-    """A server, a provider, and a worker with one pool."""
+    """A server, a provider, and a worker with one pool once it is started."""
 
     def __init__(self, pool: str, server: RedisServer, provider: FakeProvider, folder: Path) -> None:
         self.pool = pool
@@ -53,8 +54,11 @@ class Stack:
         self.folder = folder
         self.settings = ContractSettings(redis_url=server.url, namespace=NAMESPACE)
         self.redis = redis.Redis(port=server.port, decode_responses=True)
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
         self.worker: Service
-        self.start()
+        self._stopping = contextlib.ExitStack()
+        self._stopping.callback(self.redis.close)
 
     def start(self, **settings: str) -> None:
         known = {
@@ -68,12 +72,13 @@ class Stack:
             "concurrency": str(SLOTS),
         }
         environment = {f"AIFORGE_{name.upper()}": value for name, value in {**known, **settings}.items()}
-        self.worker = Service("worker", self.folder / secrets.token_hex(4), environment)
+        environment["TMPDIR"] = str(self.temporary)
+        self.worker = Service("worker", self.folder / "worker", environment)
+        self._stopping.callback(self.worker.close)
         self.worker.ready()
 
     def close(self) -> None:
-        self.worker.close()
-        self.redis.close()
+        self._stopping.close()
 
     @property
     def unacknowledged(self) -> int:
@@ -109,12 +114,13 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with RedisServer() as server, FakeProvider(tokens=5) as provider:
         made = Stack(request.param, server, provider, tmp_path_factory.mktemp("pool"))
         with contextlib.closing(made):
+            made.start()
             yield made
 
 
 @pytest.fixture(params=POOLS)
 def leaving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
-    """A stack whose worker will be stopped."""
+    """A stack whose worker the test starts and stops."""
     with RedisServer() as server, FakeProvider(tokens=5) as provider:
         made = Stack(request.param, server, provider, tmp_path)
         with contextlib.closing(made):
@@ -155,6 +161,7 @@ async def test_a_turn_and_a_batch_run(stack: Stack, client: TurnClient) -> None:
     assert re.search(r'aiforge_build_info{version="[\d.]+"} 1.0', text)
     assert "pid=" not in text
     assert stack.read("/readyz") == "ok\n"
+    await eventually(lambda: stack.unacknowledged == 0)
 
 
 async def test_a_wake_up_is_acknowledged_when_its_turn_is_over(stack: Stack, client: TurnClient) -> None:
@@ -229,7 +236,8 @@ async def test_garbage_is_counted_and_dropped(stack: Stack, client: TurnClient) 
     stack.push(_message(task="os.system"))
     for forged in ("' OR 1=1", "63" + "g" * 20):
         stack.push(_message(args=[forged]))
-    stack.push(_message(args=[new_turn_id(1)]))
+    later = "2099-01-01T00:00:00"
+    stack.push(_message(args=[new_turn_id(1)], eta=later, expires=later, timelimit="never", retries="all"))
     expected = {"garbage": len(garbage), "unknown_task": 1, "forged": 2, "unknown": 1}
     await eventually(
         lambda: {reason: stack.dropped(reason) - before[reason] for reason in before} == expected
@@ -239,6 +247,24 @@ async def test_garbage_is_counted_and_dropped(stack: Stack, client: TurnClient) 
     assert (await client.wait(turn.turn_id, 20)).state is TurnState.COMPLETED
     await eventually(lambda: stack.unacknowledged == 0)
     assert stack.worker.running
+
+
+async def test_a_killed_child_is_replaced_and_has_nothing_in_flight(
+    stack: Stack, client: TurnClient, celery: Celery
+) -> None:
+    if stack.pool != "prefork":
+        return  # the others have no children
+    turn = await _held(stack, client, times=1)
+    ((task,),) = _asked(celery).active().values()
+    os.kill(task["worker_pid"], signal.SIGKILL)
+    await eventually(lambda: 'aiforge_turns_in_flight{lane="chat"} 0.0' in stack.read("/metrics"), 5)
+
+    def children() -> set[int]:
+        (stats,) = _asked(celery).stats().values()
+        return set(stats["pool"]["processes"]) - {task["worker_pid"]}
+
+    await eventually(lambda: len(children()) == SLOTS)
+    assert (await client.wait(turn.turn_id, 30)).state is TurnState.COMPLETED
 
 
 async def test_a_full_redis_loses_nothing(stack: Stack, client: TurnClient) -> None:
@@ -272,7 +298,6 @@ async def test_it_goes_on_when_redis_was_killed_and_is_back(stack: Stack, client
 async def test_sigterm_waits_for_turns_and_hands_the_others_back_in_time(
     leaving: Stack, client: TurnClient
 ) -> None:
-    leaving.worker.close()
     leaving.start(grace_seconds="2")
     ends = None if leaving.pool == "solo" else await _held(leaving, client)  # which has one slot
     stays = await _held(leaving, client)
@@ -288,6 +313,7 @@ async def test_sigterm_waits_for_turns_and_hands_the_others_back_in_time(
     assert time.monotonic() - began > 1.5
     assert leaving.worker.process.wait(10) == 0
     assert leaving.unacknowledged == 0
+    assert list(leaving.temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -296,6 +322,7 @@ async def test_sigterm_waits_for_turns_and_hands_the_others_back_in_time(
 async def test_a_second_sigterm_or_sigquit_hands_everything_back_at_once(
     leaving: Stack, client: TurnClient, signals: tuple[signal.Signals, ...]
 ) -> None:
+    leaving.start()
     turns = [await _held(leaving, client) for _ in range(1 if leaving.pool == "solo" else 2)]
     for number in signals[:-1]:
         leaving.worker.process.send_signal(number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from worker.contract.schemas import BatchState
 
@@ -15,7 +15,8 @@ ITEMS_A_SECOND: Final = 4
 """As fast as the model's items are from the first row on."""
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """Neighbouring items and what has happened to the slices they were in."""
 
     start: int
@@ -120,11 +121,11 @@ class ModelBatch:
 
     def die(self, start: int) -> str:
         """The worker of a slice died: `queued`, `over`, or `dead` when its item is given up."""
-        part = self.running[start].part
-        part = part._replace(deaths=part.deaths + part.suspect, crashes=part.crashes + 1)
+        held = self.running[start]
+        part = replace(held.part, deaths=held.part.deaths + held.part.suspect, crashes=held.part.crashes + 1)
         if part.count == 1 and part.deaths >= MAX_DEATHS:
             self.fence += 1
-            self.running[start].fence = self.fence
+            self.running[start] = replace(held, fence=self.fence)
             self.expired.discard(start)
             return "dead"
         self.free(start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 SUITE: Final = settings(
     max_examples=30,
@@ -12,6 +12,7 @@ SUITE: Final = settings(
     derandomize=True,
     database=None,
     deadline=None,
+    phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )
 SOAK: Final = settings(SUITE, max_examples=1_500, stateful_step_count=80, derandomize=False)

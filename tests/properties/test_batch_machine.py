@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from collections import Counter
 from collections.abc import Coroutine
@@ -75,8 +76,8 @@ class BatchMachine(RuleBasedStateMachine):
         expected = self.model.next_part(suspect_busy=busy)
         got = self.run(self.store.claim(self.batch_id, token, intended(""), suspect_busy=busy))
         if isinstance(expected, str):
-            why = "later" if expected == "handed out" and self.model.redo else "refused"
-            assert got == Refused(why, expected)
+            later = expected == "handed out" and self.model.redo
+            assert got == Refused("later" if later else "refused", expected)
             return multiple()
         held = self.model.hold(expected, token)
         for index in held.items:
@@ -87,7 +88,7 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(held=slices)
     def claim_again(self, held: Held) -> None:
         """The reply was lost, and the same call comes again while the slice is held."""
-        if self.holds_as_claimed(held):
+        if self.model.holds(held):
             got = self.run(self.store.claim(self.batch_id, held.token, intended(""), suspect_busy=False))
             self.is_given(got, held, [index for index in held.items if index not in self.model.rows])
 
@@ -105,7 +106,13 @@ class BatchMachine(RuleBasedStateMachine):
 
     def stored(self, held: Held, chosen: list[int], status: Any, *, over: bool) -> None:
         model, accepted = self.model, self.model.holds(held)
-        model.settle({self.call_id(held, index): "ok" for index in chosen})
+        ended = [
+            call_id
+            for index in chosen
+            for call_id in (self.call_id(held, index), self.call_id(held, index, 2))
+            if call_id in model.calls or call_id.endswith(".1")
+        ]
+        model.settle(dict.fromkeys(ended, "ok"))
         rows = [_row(index, status) for index in chosen]
         got = self.run(
             self.store.store(
@@ -113,7 +120,7 @@ class BatchMachine(RuleBasedStateMachine):
                 held.part.start,
                 held.fence,
                 rows,
-                calls=[paid(self.call_id(held, index)) for index in chosen],
+                calls=[paid(call_id) for call_id in ended],
                 over=over,
             )
         )
@@ -142,7 +149,7 @@ class BatchMachine(RuleBasedStateMachine):
     @rule(held=slices)
     def next_call(self, held: Held) -> None:
         """The first call of the first item failed, a second one begins."""
-        if not self.holds_as_claimed(held) or not held.items:
+        if not self.model.holds(held) or not held.items:
             return
         first, second = (self.call_id(held, held.items[0], number) for number in (1, 2))
         self.model.settle({first: "ok"})
@@ -198,18 +205,16 @@ class BatchMachine(RuleBasedStateMachine):
             return
         assert isinstance(got, Dead)
         assert (got.position, got.fence, got.item.message) == (start, model.fence, f"question {start}")
-        dead = Held(now.part, got.fence, "none", [])
-        self.stored_dead(dead)
+        self.give_up(start, got.fence)
 
-    def stored_dead(self, dead: Held) -> None:
+    def give_up(self, index: int, fence: int) -> None:
         """What the reaper writes: a failure without a call."""
-        model, index = self.model, dead.part.start
         rows = [_row(index, "error")]
-        got = self.run(self.store.store(self.batch_id, index, dead.fence, rows, calls=[], over=True))
+        got = self.run(self.store.store(self.batch_id, index, fence, rows, calls=[], over=True))
         assert got.accepted
-        model.rows.setdefault(index, "error")
-        model.free(index)
-        model.end_if_done()
+        self.model.rows.setdefault(index, "error")
+        self.model.free(index)
+        self.model.end_if_done()
 
     def call_id(self, held: Held, index: int, number: int = 1) -> str:
         return f"{self.batch_id}.{held.token}.{index}.{number}"
@@ -220,9 +225,6 @@ class BatchMachine(RuleBasedStateMachine):
             for number in (1, 2):
                 if self.model.calls.get(self.call_id(held, index, number)) == "intended":
                     del self.model.calls[self.call_id(held, index, number)]
-
-    def holds_as_claimed(self, held: Held) -> bool:
-        return self.model.holds(held)
 
     # what holds at every moment
 
@@ -244,9 +246,8 @@ class BatchMachine(RuleBasedStateMachine):
             f"{part.start}:{part.count}:{part.crashes}:{part.deaths}" for part in model.redo
         ]
         rows = seen.hashes.get(keys.rows(self.batch_id), {})
-        assert {
-            int(index): msgspec.json.decode(row, type=BatchRow).status for index, row in rows.items()
-        } == (model.rows)
+        status = {int(index): json.loads(row)["status"] for index, row in rows.items()}
+        assert status == model.rows
         held = {f"{self.batch_id}/{start}" for start in model.running}
         leases = [work for name, works in seen.zsets.items() if name.endswith(":leases") for work in works]
         assert set(leases) == held
@@ -264,9 +265,9 @@ class BatchMachine(RuleBasedStateMachine):
         for part in [*(held.part for held in model.running.values()), *model.redo]:
             places.update(part.indexes)
         assert all(count == 1 for count in places.values())
-        assert set(model.rows) | set(places) | set(range(model.cursor, model.total)) == set(
-            range(model.total)
-        ) or (model.state is BatchState.CANCELLING)
+        if model.state is BatchState.IN_PROGRESS:
+            known = {*model.rows, *places, *range(model.cursor, model.total)}
+            assert known == set(range(model.total))
 
     def money_is_right(self, seen: leaks.Picture) -> None:
         ledger = seen.hashes.get(self.store.keys.ledger(self.batch_id), {})

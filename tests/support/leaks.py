@@ -180,7 +180,7 @@ def _not_held(seen: Picture, name: str, fences: dict[str, str]) -> list[str]:
     found = [f"{name}: {work} has no lease" for work in fences if work not in leases]
     for work in fences:
         state, batch = seen.state(work), keys.is_batch(work)
-        if state is None or (not batch and state != "running") or (batch and state == BatchState.CANCELLED):
+        if state is None or (not batch and state != "running"):
             found.append(f"{name}: {work} is held and {state}")
     return found
 

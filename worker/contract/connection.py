@@ -119,7 +119,7 @@ class Connection:
             if isinstance(reply, NoScriptError):
                 name, keys, arguments = calls[index]
                 replies[index] = await self._run(self.scripts[name], keys, arguments)
-            elif isinstance(reply, (*_PASSING, OutOfMemoryError, ReadOnlyError)):
+            elif isinstance(reply, _PASSING) or _refuses_writes(reply):
                 raise reply
         return replies
 
@@ -140,10 +140,8 @@ class Connection:
             except _PASSING as error:
                 if time.monotonic() + pause > limit:
                     raise Unavailable(f"Redis at {self.shown} does not answer: {error}") from None
-            except (OutOfMemoryError, ReadOnlyError) as error:
-                raise Unavailable(f"Redis cannot store more: {error}") from None
             except ResponseError as error:
-                if "OOM" in str(error):
+                if _refuses_writes(error):
                     raise Unavailable(f"Redis cannot store more: {error}") from None
                 raise
             await asyncio.sleep(pause)
@@ -153,3 +151,11 @@ class Connection:
         """The URL without its password."""
         scheme, _, rest = self.url.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _refuses_writes(reply: object) -> bool:
+    """Memory or disk is full, or this is a replica; also as a script's own error, which quotes the code."""
+    return isinstance(reply, ResponseError) and (
+        isinstance(reply, (OutOfMemoryError, ReadOnlyError))
+        or any(code in str(reply) for code in ("OOM ", "MISCONF ", "NOREPLICAS "))
+    )

@@ -14,7 +14,7 @@ from aiforge.core.types import ProviderCall
 from worker.contract import records
 from worker.contract.connection import Argument, Connection
 from worker.contract.errors import Conflict, NotFound
-from worker.contract.keys import Keys, new_turn_id, shard_of, shard_of_id
+from worker.contract.keys import Keys, is_batch, new_turn_id, shard_of, shard_of_id
 from worker.contract.queues import lane_of
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import (
@@ -263,7 +263,8 @@ class TurnStore:
         self, owner: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
     ) -> None:
         """Write rows outside of a claim or commit; `owner` is a turn or a batch."""
-        names = [self.keys.ledger(owner), self.keys.totals(shard_of_id(owner))]
+        record = self.keys.batch(owner) if is_batch(owner) else self.keys.turn(owner)
+        names = [self.keys.ledger(owner), self.keys.totals(shard_of_id(owner)), record]
         rows = [part for call in intended for part in (call.call_id, records.encode(call))]
         arguments: list[Argument] = [len(settled), len(intended), *records.settled(settled), *rows]
         await self.connection.run("ledger", names, arguments)

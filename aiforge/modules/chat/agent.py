@@ -25,6 +25,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from aiforge.core.events import Event, Preamble, Token, ToolResult
+from aiforge.core.router import own_prices
 from aiforge.core.types import APITimeoutError
 from aiforge.modules.chat.calls import Calls, Reply, Request
 from aiforge.modules.chat.prompts import LIMIT_ANSWER, SUMMARY_MESSAGE
@@ -83,6 +84,7 @@ class _Turn:
             deadline=asyncio.get_running_loop().time() + spec.settings.TURN_TIMEOUT,
             emit=emit,
             recorder=recorder,
+            prices=own_prices(spec.settings),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from time import perf_counter
@@ -21,7 +21,7 @@ from aiforge.core.deltas import (
     assemble,
 )
 from aiforge.core.events import Event, Token, UsageReport
-from aiforge.core.pricing import price
+from aiforge.core.pricing import Price, price
 from aiforge.core.providers import complete, stream_deltas
 from aiforge.core.retry import pause_before_retry
 from aiforge.core.tokens import estimate_usage
@@ -87,7 +87,9 @@ class Calls:
         deadline: float,
         emit: Callable[[Event], None],
         recorder: Recorder,
+        prices: Mapping[str, Price] | None = None,
     ) -> None:
+        self._prices = prices
         self._model = model
         self._provider = provider
         self._model_name = model_name
@@ -219,7 +221,7 @@ class Calls:
         """No tokens cost nothing, whatever the model."""
         if usage.input_tokens == usage.output_tokens == 0:
             return Decimal(0)
-        return price(self._provider, self._model_name, usage)
+        return price(self._provider, self._model_name, usage, self._prices)
 
 
 def _is_cancelled() -> bool:

@@ -22,3 +22,15 @@ SUMMARY_MESSAGE: Final = (
 
 LIMIT_ANSWER: Final = "I could not finish this within the number of tool calls that I am allowed."
 """The answer when the model asks for more tools even after it was offered none."""
+
+TOOL_USE_SYSTEM: Final = (
+    "You can use these tools:\n{tools}\n\n"
+    "To use one, reply with nothing but this JSON, on one line for each call:\n"
+    '{{"tool": "name", "input": {{"argument": "value"}}}}\n'
+    "The form TOOL_CALL: name {{json}} is understood too. The results follow in the next message. "
+    "When you need no tool, answer in plain words."
+)
+
+TOOL_RESULTS: Final = "Tool results:\n{results}\nGo on: answer, or use another tool."
+
+TOOL_RESULTS_LAST: Final = "Tool results:\n{results}\nAnswer now; there are no more tools."

@@ -1,16 +1,22 @@
-"""The command line as people use it: a process, its two outputs, its exit code."""
+"""The command line: its two outputs and its exit code, as a process (`Desk`) and without one (`Room`)."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+from aiforge.cli import app, signals
 from tests.support.waiting import wait_until
 
 SECONDS: Final = 90.0
@@ -53,20 +59,36 @@ class Desk:
             running.close()
 
     def processes(self) -> list[str]:
-        """Whatever still runs of all that was started here."""
+        """Whatever still runs of all that was started here; each begins with its process id."""
         marks = (f"AIFORGE_DATA_DIR={self.data}\0".encode(), f"--data-dir\0{self.data}\0".encode())
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with suppress(OSError):
-                    command = (entry / "cmdline").read_bytes()
+                    command = command_of(entry.name)
                     if command and any(mark in (entry / "environ").read_bytes() + command for mark in marks):
                         found.append(f"{entry.name} {command!r}")
         return found
 
     def must_be_empty(self, seconds: float = 15) -> None:
-        """Nothing that was started here is left."""
-        wait_until(lambda: not self.processes(), seconds)
+        """Nothing that was started here is left. A look at all there is costs much, one at a time little."""
+        limit = time.monotonic() + seconds
+        while left := self.processes():
+            assert time.monotonic() < limit, left
+            with suppress(AssertionError):
+                wait_until(partial(has_ended, left[0].split()[0]), limit - time.monotonic())
+
+
+def command_of(pid: str) -> bytes:
+    """The command of a process; empty when it has ended."""
+    try:
+        return Path("/proc", pid, "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def has_ended(pid: str) -> bool:
+    return not command_of(pid)
 
 
 class Ended:
@@ -139,6 +161,35 @@ class Running:
         for pipe in (self.process.stdout, self.process.stderr):
             assert pipe is not None
             pipe.close()
+
+
+class Room:
+    """The same commands without a process of their own, for what they answer before anything is started."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.folder = folder
+        self.data = folder / ".aiforge"
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def run(self, *arguments: str, **settings: str) -> Ended:
+        before = {number: signal.getsignal(number) for number in signals.ENDING}
+        with self._monkeypatch.context() as patch:
+            patch.chdir(self.folder)
+            for name in os.environ:
+                if name.startswith(("AIFORGE_", "OPENAI_")):
+                    patch.delenv(name)
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            try:
+                code = app.run(arguments)
+            finally:
+                for number, action in before.items():
+                    signal.signal(number, action)
+        said = self._capsys.readouterr()
+        return Ended(code, said.out, said.err)
 
 
 def command(arguments: tuple[str, ...]) -> list[str]:

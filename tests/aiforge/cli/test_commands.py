@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from pathlib import Path
 
@@ -9,16 +10,16 @@ import pytest
 
 from aiforge.cli.settings import ServiceSettings
 from aiforge.cli.show_settings import readable
-from tests.aiforge.cli.command import Desk
+from tests.aiforge.cli.command import Desk, Room
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Room:
+    return Room(tmp_path, monkeypatch, capsys)
 
 
-def test_help_lists_the_commands(desk: Desk) -> None:
-    shown = desk.run("--help")
+def test_help_lists_the_commands(tmp_path: Path) -> None:
+    shown = Desk(tmp_path).run("--help")
     assert shown.code == 0
     for name in (
         "demo",
@@ -48,8 +49,8 @@ def test_help_lists_the_commands(desk: Desk) -> None:
         (["flower"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_REDIS_URL"),
     ],
 )
-def test_mistakes_are_one_line(desk: Desk, arguments: list[str], code: int, says: str) -> None:
-    ended = desk.run(*arguments)
+def test_mistakes_are_one_line(room: Room, arguments: list[str], code: int, says: str) -> None:
+    ended = room.run(*arguments)
     assert (ended.code, ended.out, ended.err) == (code, "", f"aiforge: {says}\n")
 
 
@@ -60,35 +61,34 @@ def test_mistakes_are_one_line(desk: Desk, arguments: list[str], code: int, says
         ("AIFORGE_TEMPERATURE", "warm", "AIFORGE_TEMPERATURE: "),
     ],
 )
-def test_a_wrong_setting_is_exit_3(tmp_path: Path, name: str, value: str, says: str) -> None:
-    desk = Desk(tmp_path, **{name: value})
+def test_a_wrong_setting_is_exit_3(room: Room, name: str, value: str, says: str) -> None:
     for command in (["chat", "hi"], ["up"], ["demo", "--questions", "in.jsonl"]):
-        ended = desk.run(*command)
+        ended = room.run(*command, **{name: value})
         assert ended.code == 3
         assert says in ended.err
         assert ended.err.count("\n") == 1
 
 
-def test_an_api_that_is_not_there_is_one_line(desk: Desk) -> None:
-    ended = desk.run("chat", "hi", AIFORGE_API_URL="http://127.0.0.1:1")
+def test_an_api_that_is_not_there_is_one_line(room: Room) -> None:
+    ended = room.run("chat", "hi", AIFORGE_API_URL="http://127.0.0.1:1")
     assert (ended.code, ended.err.count("\n")) == (1, 1)
     assert "cannot reach http://127.0.0.1:1" in ended.err
 
 
-def test_files_of_a_stack_that_was_killed_mislead_nobody(desk: Desk) -> None:
-    desk.data.mkdir()
+def test_files_of_a_stack_that_was_killed_mislead_nobody(room: Room) -> None:
+    room.data.mkdir()
     running = {"api_url": "http://127.0.0.1:1", "metrics_port": 1, "redis_url": "redis://127.0.0.1:1"}
     running |= {"provider": "offline", "pids": {}, "started_at": 0}
-    (desk.data / "run.json").write_text(json.dumps(running))
-    (desk.data / "run.lock").touch()
-    assert desk.run("status").code == 1
-    assert json.loads(desk.run("status", "--json").out) == {"running": False}
+    (room.data / "run.json").write_text(json.dumps(running))
+    (room.data / "run.lock").touch()
+    assert room.run("status").code == 1
+    assert json.loads(room.run("status", "--json").out) == {"running": False}
 
 
-def test_config_shows_values_and_their_sources_and_no_secret(desk: Desk) -> None:
-    (desk.folder / "aiforge.yaml").write_text("model: from-yaml\nworker:\n  concurrency: 7\n")
-    (desk.folder / ".env").write_text("AIFORGE_MAX_TOKENS=99\n")
-    shown = desk.run(
+def test_config_shows_values_and_their_sources_and_no_secret(room: Room) -> None:
+    (room.folder / "aiforge.yaml").write_text("model: from-yaml\nworker:\n  concurrency: 7\n")
+    (room.folder / ".env").write_text("AIFORGE_MAX_TOKENS=99\n")
+    shown = room.run(
         "config",
         "--json",
         OPENAI_API_KEY="sk-canary",
@@ -111,23 +111,60 @@ def test_config_shows_values_and_their_sources_and_no_secret(desk: Desk) -> None
     assert found["AIFORGE_API_PORT"] == ("8000", "default")
 
 
-def test_config_names_a_wrong_value(desk: Desk) -> None:
-    shown = desk.run("config", AIFORGE_CONCURRENCY="many")
+def test_config_names_a_wrong_value(room: Room) -> None:
+    shown = room.run("config", AIFORGE_CONCURRENCY="many")
     assert shown.code == 3
     assert "AIFORGE_CONCURRENCY: " in shown.err
 
 
-def test_doctor_says_what_to_do(desk: Desk) -> None:
-    shown = desk.run("doctor")
+@pytest.mark.parametrize("command", [["up"], ["demo", "--questions", "in.jsonl"], ["chat", "hi"]])
+def test_an_endpoint_without_a_key_is_named_before_anything_starts(room: Room, command: list[str]) -> None:
+    (room.folder / "in.jsonl").write_text('{"question": "?"}\n')
+    ended = room.run(*command, OPENAI_BASE_URL="http://user:pw-canary@llm.example:8080/v1")
+    assert ended.code == 3
+    assert ended.err.splitlines()[-1] == (
+        "aiforge: no OPENAI_API_KEY found, and OPENAI_BASE_URL is http://llm.example:8080: set the key "
+        "(any text for a server that asks for none), or AIFORGE_PROVIDER=offline"
+    )
+    assert not (room.data / "embedded.lock").exists()
+
+
+def test_doctor_says_what_to_do(room: Room) -> None:
+    shown = room.run("doctor")
     assert shown.code == 1
     assert "✓ Python: " in shown.out
     assert "✗ provider: openai without a key → set OPENAI_API_KEY" in shown.out
     assert "– Redis: embedded, not running → `aiforge up` starts it" in shown.out
     assert shown.err == "aiforge: 1 thing is wrong\n"
+    shown = room.run("doctor", OPENAI_BASE_URL="http://llm.example:8080/v1")
+    assert (
+        "✗ provider: openai at http://llm.example:8080 without a key → set OPENAI_API_KEY (any" in shown.out
+    )
 
 
-def test_doctor_of_a_redis_that_is_not_there(desk: Desk) -> None:
-    shown = desk.run(
+def test_doctor_does_not_miss_a_key_that_only_the_service_needs(room: Room) -> None:
+    room.data.mkdir()
+    started = {
+        "api_url": "http://127.0.0.1:1",
+        "metrics_port": 1,
+        "redis_url": "",
+        "pids": {},
+        "started_at": 0,
+    }
+    with (room.data / "run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for provider, says in (
+            ("offline", "– provider: offline, because there is no key"),
+            ("openai", "✓ provider: openai, set where `aiforge up` was started"),
+        ):
+            (room.data / "run.json").write_text(json.dumps({**started, "provider": provider}))
+            assert says in room.run("doctor").out
+    shown = room.run("doctor", AIFORGE_API_URL="http://127.0.0.1:1")
+    assert "✓ provider: the one of the service at AIFORGE_API_URL" in shown.out
+
+
+def test_doctor_of_a_redis_that_is_not_there(room: Room) -> None:
+    shown = room.run(
         "doctor", "--json", AIFORGE_REDIS_URL="redis://127.0.0.1:1/0", AIFORGE_PROVIDER="offline"
     )
     assert shown.code == 1

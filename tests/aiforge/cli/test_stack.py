@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,15 @@ import pytest
 
 from aiforge.testing import FakeProvider
 from tests.aiforge.cli.command import Desk, Running
+from tests.aiforge.cli.hidden import base_install
 from tests.support.waiting import wait_until
 
 QUESTIONS = "".join(json.dumps({"id": f"n{n}", "question": f"question {n}?"}) + "\n" for n in range(40))
 FREE_PORTS = {"AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
+
+
+def keyed(provider: FakeProvider) -> dict[str, str]:
+    return {"OPENAI_API_KEY": "sk-test", "AIFORGE_OPENAI_BASE_URL": provider.url}
 
 
 @pytest.fixture
@@ -36,6 +42,9 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     try:
         running.wait_for("ready; Ctrl-C stops everything")
         yield running
+        # The second one, sent while the end is under way, hurries it.
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("stopping")
         assert running.end(signal.SIGINT).code == 130
     finally:
         running.close()
@@ -95,6 +104,17 @@ class TestUp:
         piped = up.desk.run("batch", "run", "-", "--column", "q", given=b"q\nfirst\nsecond\n")
         assert [row["question"] for row in csv.DictReader(piped.out.splitlines())] == ["first", "second"]
 
+    def test_an_installation_without_the_service_is_its_client(self, up: Running) -> None:
+        (up.desk.folder / "few.jsonl").write_text(QUESTIONS[: QUESTIONS.index("\n") + 1])
+        url = json.loads((up.desk.data / "run.json").read_text())["api_url"]
+        ended = up.desk.run(
+            "batch", "run", "few.jsonl",
+            **base_install(up.desk.folder / "hidden"),
+            AIFORGE_API_URL=url, AIFORGE_DATA_DIR=str(up.desk.folder / "elsewhere"),
+        )  # fmt: skip
+        assert ended.code == 0, ended
+        assert json.loads(ended.out)["status"] == "ok"
+
     def test_doctor_finds_nothing_wrong(self, up: Running) -> None:
         shown = up.desk.run("doctor")
         assert shown.code == 0, shown
@@ -124,10 +144,16 @@ class TestUp:
             flower.end(signal.SIGTERM)
 
 
-@pytest.mark.parametrize(
-    "at", ["starting the embedded server", "starting a worker", "ready at", "batch batch_"]
-)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param("starting the embedded server", marks=pytest.mark.soak),
+        "starting a worker",
+        pytest.param("ready at", marks=pytest.mark.soak),
+        pytest.param("batch batch_", marks=pytest.mark.soak),
+    ],
+)
 def test_the_demo_leaves_no_process_whenever_it_is_ended(desk: Desk, at: str, number: signal.Signals) -> None:
     demo = desk.start("demo", "--questions", "in.jsonl")
     demo.wait_for(at)
@@ -136,19 +162,33 @@ def test_the_demo_leaves_no_process_whenever_it_is_ended(desk: Desk, at: str, nu
     desk.must_be_empty(1 if number == signal.SIGINT else 15)
 
 
-def test_a_second_ctrl_c_hurries_the_end(desk: Desk) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("moment", range(25))
+def test_ctrl_c_ends_the_demo_at_any_moment(desk: Desk, moment: int) -> None:
+    at = time.monotonic() + moment * 0.3
+    demo = desk.start("demo", "--questions", "in.jsonl")
+    wait_until(lambda: time.monotonic() >= at or demo.process.poll() is not None, 30)
+    assert demo.end(signal.SIGINT).code in {0, 130}
+    desk.must_be_empty(1)
+
+
+@pytest.mark.soak
+def test_a_second_ctrl_c_hurries_the_end_of_the_demo(desk: Desk) -> None:
     demo = desk.start("demo", "--questions", "in.jsonl")
     demo.wait_for("ready at")
     demo.process.send_signal(signal.SIGINT)
     assert demo.end(signal.SIGINT).code == 130
 
 
-def test_the_demo_twice(desk: Desk) -> None:
-    for _ in range(2):
-        ended = desk.run("demo", "--questions", "in.jsonl")
-        assert ended.code == 0, ended
-        assert "40 answered, 0 failed" in ended.err
-        desk.must_be_empty(1)
+def test_the_demo_killed_with_kill_9_and_run_again(desk: Desk) -> None:
+    demo = desk.start("demo", "--questions", "in.jsonl")
+    demo.wait_for("batch batch_")
+    assert demo.end(signal.SIGKILL).code == -signal.SIGKILL
+    desk.must_be_empty(15)
+    ended = desk.run("demo", "--questions", "in.jsonl")
+    assert ended.code == 0, ended
+    assert "40 answered, 0 failed" in ended.err
+    desk.must_be_empty(1)
     answers = sorted(desk.data.glob("answers-*.jsonl"))
     assert len(answers) == 2
     newest = desk.data / "answers.jsonl"
@@ -168,30 +208,40 @@ def test_a_service_that_dies_is_reported_and_ends_the_rest(desk: Desk) -> None:
     desk.must_be_empty(1)
 
 
-def test_up_ends_well_on_sigterm_and_says_when_it_is_ready(desk: Desk) -> None:
-    up = desk.start("up", **FREE_PORTS)
-    up.wait_for("ready; Ctrl-C")
-    assert up.end(signal.SIGTERM).code == 0
-    assert not (desk.data / "run.json").exists()
-
-
 def test_what_was_said_is_known_after_everything_was_restarted(desk: Desk) -> None:
-    first = desk.run("chat", "My name is Ada.", "-c", "user-1")
-    assert "nothing is running here, so a temporary stack is used" in first.err
+    with FakeProvider() as provider:
+        up = desk.start("up", **FREE_PORTS, **keyed(provider))
+        up.wait_for("ready; Ctrl-C")
+        assert desk.run("chat", "My name is Ada.", "-c", "user-1").code == 0
+        prices_are_in_the_rows_of_a_batch(desk, provider)
+        assert up.end(signal.SIGTERM).code == 0
+    assert not (desk.data / "run.json").exists()
+    desk.must_be_empty(1)
     second = desk.run("chat", "Who am I?", "-c", "user-1")
     assert second.code == 0
+    assert "nothing is running here, so a temporary stack is used" in second.err
     assert "My name is Ada." in second.out
 
 
+def prices_are_in_the_rows_of_a_batch(desk: Desk, provider: FakeProvider) -> None:
+    provider.when("question 7?", "sorry")
+    ended = desk.run("batch", "run", "in.jsonl", "-o", "out.jsonl", "--model", "gpt-4o-mini")
+    assert ended.code == 0, ended
+    rows = [json.loads(line) for line in (desk.folder / "out.jsonl").read_text().splitlines()]
+    assert rows[7]["answer"] == "sorry"
+    assert all(row["model"] == "gpt-4o-mini" and float(row["cost_usd"]) > 0 for row in rows)
+
+
 def test_a_wrong_setting_of_a_service_is_its_one_line_and_exit_3(desk: Desk) -> None:
-    ended = desk.run("chat", "hi", AIFORGE_CONCURRENCY="many")
+    ended = desk.run("chat", "hi", AIFORGE_API_PORT="many")
     assert ended.code == 3
-    assert ended.err.splitlines()[-1].startswith("aiforge: worker: AIFORGE_CONCURRENCY: ")
+    assert ended.err.splitlines()[-1].startswith("aiforge: api: AIFORGE_API_PORT: ")
 
 
 def test_worker_and_api_without_a_key_exit_3(desk: Desk) -> None:
-    for service in ("worker", "api"):
-        ended = desk.run(service)
+    """At the same time, so that one of them uses the server that the other one started."""
+    for running in [desk.start("worker"), desk.start("api")]:
+        ended = running.end()
         assert ended.code == 3
         assert "AIFORGE_OPENAI_API_KEY" in ended.err
 
@@ -201,27 +251,14 @@ def test_ctrl_c_cancels_a_batch_and_keeps_what_is_there(desk: Desk) -> None:
     (desk.folder / "many.jsonl").write_text(QUESTIONS + more)
     with FakeProvider(latency=0.2) as provider:
         batch = desk.start(
-            "batch", "run", "many.jsonl", "-o", "out.jsonl",
-            OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url, AIFORGE_CONCURRENCY="5",
+            "batch", "run", "many.jsonl", "-o", "out.jsonl", **keyed(provider), AIFORGE_CONCURRENCY="5",
         )  # fmt: skip
         batch.wait_for("batch batch_")
         wait_until(lambda: (desk.folder / "out.jsonl").stat().st_size > 0, 30)
         ended = batch.end(signal.SIGINT)
     assert ended.code == 130
+    desk.must_be_empty(1)
     rows = [json.loads(line) for line in (desk.folder / "out.jsonl").read_text().splitlines()]
     assert f"cancelled: {len(rows)} of 2040 rows are in out.jsonl" in ended.err
     assert 0 < len(rows) < 2000
     assert [row["index"] for row in rows] == sorted(row["index"] for row in rows)
-
-
-def test_a_batch_against_a_provider_that_fails_now_and_then(desk: Desk) -> None:
-    with FakeProvider() as provider:
-        provider.when("question 7?", "sorry")
-        ended = desk.run(
-            "batch", "run", "in.jsonl", "-o", "out.jsonl", "--model", "gpt-4o-mini",
-            OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url,
-        )  # fmt: skip
-    assert ended.code == 0, ended
-    rows = [json.loads(line) for line in (desk.folder / "out.jsonl").read_text().splitlines()]
-    assert rows[7]["answer"] == "sorry"
-    assert all(row["model"] == "gpt-4o-mini" and float(row["cost_usd"]) > 0 for row in rows)

@@ -7,6 +7,8 @@ local record = redis.call('HMGET', key.batch, 'state', 'running')
 if not record[1] then return '' end
 if record[1] ~= 'in_progress' then return record[1] end
 redis.call('HSET', key.batch, 'cancelled_at', int(now_ms()), 'state', 'cancelling')
+redis.call('ZREM', key.ready, ARGV[1])
+redis.call('HDEL', key.wakes, ARGV[1])
 if tonumber(record[2]) > 0 then return 'cancelling' end
 end_batch(key, ARGV[1], 'cancelled', ARGV[2])
 return 'cancelled'

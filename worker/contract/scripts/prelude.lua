@@ -70,6 +70,12 @@ local function unmake(key, call_id, row)
   if string.find(row, '"outcome":"intended"', 1, true) then redis.call('HDEL', key.ledger, call_id) end
 end
 
+-- A ledger goes with the turn or batch that it belongs to, also one that a late call brings back.
+local function age_ledger(key)
+  local left = redis.call('PTTL', key.turn or key.batch)
+  if left ~= -1 then redis.call('PEXPIRE', key.ledger, left > 0 and left or 86400000) end
+end
+
 -- Settles `count` calls that stand in ARGV from `at` on, each as
 -- call id, row, number of amounts, amounts…; returns the position behind them.
 local function settle_from(key, at, count)
@@ -79,6 +85,7 @@ local function settle_from(key, at, count)
     settle(key, ARGV[at], ARGV[at + 1], amounts)
     at = last + 1
   end
+  if count > 0 then age_ledger(key) end
   return at
 end
 

@@ -1,0 +1,86 @@
+"""The parts of a worker that run turns, put together on the test's own loop, without Celery."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from aiforge.core.settings import AIForgeSettings
+from aiforge.testing import FakeProvider
+from worker.contract.client import TurnClient
+from worker.contract.wake import Waker
+from worker.leases import Leases
+from worker.reaper import Reaper
+from worker.slices import SliceRunner
+from worker.specs import Specs
+from worker.stream import Flusher
+from worker.suspects import SuspectSlot
+from worker.turns import TurnRunner
+
+
+def library(provider: FakeProvider, **settings: object) -> AIForgeSettings:
+    """The library's settings for a fake provider; its answers are priced as gpt-4o-mini's."""
+    known = {
+        "PROVIDER": "openai",
+        "OPENAI_API_KEY": "sk-test",
+        "OPENAI_BASE_URL": provider.url,
+        "MODEL": "gpt-4o-mini",
+        "MAX_RETRIES": 1,
+    }
+    return AIForgeSettings.load(**{**known, **settings})
+
+
+class LocalWorker:
+    """`async with LocalWorker(client, provider) as worker: await worker.turns.run(turn_id)`."""
+
+    def __init__(self, client: TurnClient, provider: FakeProvider, *, name: str = "local") -> None:
+        self.draining = False
+        self.leases = Leases()
+        self.suspects = SuspectSlot()
+        self.waker = Waker(client.settings)
+        self.flusher = Flusher(client.turns)
+        specs = Specs(library(provider))
+        self.turns = TurnRunner(
+            worker=name,
+            store=client.turns,
+            flusher=self.flusher,
+            leases=self.leases,
+            specs=specs,
+            waker=self.waker,
+            suspects=self.suspects,
+            draining=lambda: self.draining,
+        )
+        self.slices = SliceRunner(
+            store=client.turns,
+            batches=client.batches,
+            leases=self.leases,
+            specs=specs,
+            waker=self.waker,
+            suspects=self.suspects,
+            draining=lambda: self.draining,
+        )
+        self.reaper = Reaper(name, client.turns, client.batches, self.waker)
+        self._running: set[asyncio.Task[None]] = set()
+
+    def start(self, turn_id: str) -> asyncio.Task[None]:
+        """Run a turn beside the test."""
+        task = asyncio.create_task(self.turns.run(turn_id))
+        self._running.add(task)
+        return task
+
+    def start_slice(self, batch_id: str) -> asyncio.Task[None]:
+        """Run a batch's next slice beside the test."""
+        task = asyncio.create_task(self.slices.run(batch_id))
+        self._running.add(task)
+        return task
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leases.stop_all("handed_back")
+        await asyncio.gather(*self._running, return_exceptions=kind is not None)
+        await self.waker.close()

@@ -1,0 +1,43 @@
+"""The recorder: tells the ledger of each call before it is made and after it ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.turns import claim, intended, paid, submit
+from worker.contract.client import TurnClient
+from worker.ledger import Recorder
+
+pytestmark = pytest.mark.anyio
+
+
+async def rows(client: TurnClient, turn_id: str) -> dict[str, str]:
+    return {call.call_id: call.outcome for call in await client.turns.calls(turn_id)}
+
+
+async def test_calls_are_written_down_before_they_are_made(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client), token="t")
+    turn_id = running.claim.place.turn_id
+    recorder = Recorder(client.turns, turn_id, f"{turn_id}.t")
+    first = recorder.next_call_id()
+    assert first == recorder.first_call().call_id == running.call_id
+    await recorder.intend(intended(first))
+    recorder.settle(paid(first))
+    assert await rows(client, turn_id) == {first: "intended"}, "the claim entered it, the commit settles it"
+
+    second = recorder.next_call_id()
+    assert second == f"{turn_id}.t.2"
+    await recorder.intend(intended(second))
+    assert await rows(client, turn_id) == {first: "ok", second: "intended"}
+    recorder.settle(paid(second))
+    assert [call.call_id for call in recorder.made] == [first, second]
+    assert recorder.unused() == []
+    assert recorder.take() == [paid(second)]
+    assert recorder.take() == []
+
+
+async def test_a_call_that_was_never_made_is_not_left_open(client: TurnClient) -> None:
+    recorder = Recorder(client.turns, "turn", "turn.t")
+    (unused,) = recorder.unused()
+    assert (unused.call_id, unused.outcome, unused.cost) == ("turn.t.1", "lost", None)
+    assert recorder.made == []

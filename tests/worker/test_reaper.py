@@ -1,0 +1,178 @@
+"""The reaper: takes what nobody works on, wakes what nobody was told of, and never makes a storm."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aiforge.testing import FakeProvider
+from tests.support.runners import LocalWorker
+from tests.support.servers import RedisServer
+from tests.support.slices import Sliced, take
+from tests.support.turns import claim, expire, state, submit
+from tests.support.waiting import eventually
+from worker.contract.client import TurnClient
+from worker.contract.queues import queue
+from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, TurnState
+from worker.contract.settings import ContractSettings
+
+pytestmark = pytest.mark.anyio
+
+
+async def depth(client: TurnClient, lane: Lane = Lane.CHAT) -> int:
+    return (await client.stats()).depth[lane]
+
+
+async def deep(client: TurnClient, expected: int, lane: Lane = Lane.CHAT) -> bool:
+    return await depth(client, lane) == expected
+
+
+def lose_wake_ups(server: RedisServer, namespace: str) -> None:
+    for lane in Lane:
+        server.ask("DEL", f"{namespace}:broker:{queue(namespace, lane)}")
+
+
+def make_due(server: RedisServer, client: TurnClient, work: str) -> None:
+    """As if its wake-up had been sent long ago."""
+    shard = int(work.removeprefix("batch_")[:2])
+    server.ask("ZADD", client.turns.keys.ready(shard), "XX", 0, work)
+
+
+async def test_a_turn_whose_worker_died_is_woken(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    place = await submit(client)
+    await eventually(lambda: depth(client))
+    lose_wake_ups(server, namespace)
+    await claim(client.turns, place)
+    async with LocalWorker(client, provider) as worker:
+        await worker.reaper.tick()
+        assert await state(client, place) is TurnState.RUNNING
+        await expire(client.turns, place.turn_id, int(place.turn_id[:2]))
+        await worker.reaper.tick()
+        assert await state(client, place) is TurnState.QUEUED
+        await eventually(lambda: deep(client, 1))
+        await worker.turns.run(place.turn_id)
+    assert (await client.turn(place.turn_id)).attempts == 2
+
+
+async def test_a_poison_turn_ends_and_lets_the_next_one_pass(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    poison = await submit(client, conversation_id="c")
+    following = await submit(client, conversation_id="c")
+    async with LocalWorker(client, provider) as worker:
+        for _ in range(5):
+            await claim(client.turns, poison)
+            await expire(client.turns, poison.turn_id, int(poison.turn_id[:2]))
+            await worker.reaper.tick()
+        turn = await client.turn(poison.turn_id)
+        assert turn.state is TurnState.FAILED
+        assert turn.error is not None
+        assert turn.error.code == "dead_lettered"
+        await worker.turns.run(following.turn_id)
+    assert await state(client, following) is TurnState.COMPLETED
+
+
+async def test_lost_wake_ups_are_sent_again_and_no_more_than_those(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    places = [await submit(client) for _ in range(4)]
+    await eventually(lambda: deep(client, 4))
+    async with LocalWorker(client, provider) as worker:
+        for place in places:
+            make_due(server, client, place.turn_id)
+        await worker.reaper.tick()
+        assert await depth(client) == 4, "four turns are ready and four wake-ups wait"
+        lose_wake_ups(server, namespace)
+        await worker.reaper.tick()
+        assert await depth(client) == 0, "they are not due again yet"
+        for place in places:
+            make_due(server, client, place.turn_id)
+        await worker.reaper.tick()
+        await eventually(lambda: deep(client, 4))
+
+
+async def test_a_slice_whose_worker_died_is_done_again(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="a"), BatchItem(message="b")]))
+    taken = await take(client.batches, batch.batch_id)
+    assert isinstance(taken, Sliced)
+    await eventually(lambda: deep(client, 2, Lane.BATCH))
+    lose_wake_ups(server, namespace)
+    async with LocalWorker(client, provider) as worker:
+        await expire(client.turns, taken.taken.work, int(batch.batch_id.removeprefix("batch_")[:2]))
+        await worker.reaper.tick()
+        await eventually(lambda: deep(client, 1, Lane.BATCH))
+        for _ in range(2):
+            await worker.slices.run(batch.batch_id)
+    assert (await client.batch(batch.batch_id)).completed == 2
+
+
+async def test_a_poison_item_becomes_a_row(client: TurnClient, provider: FakeProvider) -> None:
+    batch = await client.submit_batch(
+        BatchRequest(items=[BatchItem(message="poison", id="p"), BatchItem(message="harmless")])
+    )
+    async with LocalWorker(client, provider) as worker:
+        for _ in range(5):
+            while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
+                if taken.items != [0]:
+                    await taken.answer_all()
+            await expire(client.turns, f"{batch.batch_id}/0", int(batch.batch_id.removeprefix("batch_")[:2]))
+            await worker.reaper.tick()
+    done = await client.batch(batch.batch_id)
+    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 1, 1)
+    row = (await client.results(batch.batch_id))[0]
+    assert (row.id, row.status) == ("p", "error")
+    assert row.error is not None
+    assert row.error.code == "dead_lettered"
+
+
+async def test_a_batch_that_nobody_was_told_of_is_woken(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="a")] * 3))
+    await eventually(lambda: deep(client, 3, Lane.BATCH))
+    async with LocalWorker(client, provider) as worker:
+        make_due(server, client, batch.batch_id)
+        await worker.reaper.tick()
+        assert await depth(client, Lane.BATCH) == 3
+        lose_wake_ups(server, namespace)
+        make_due(server, client, batch.batch_id)
+        await worker.reaper.tick()
+        await eventually(lambda: deep(client, 3, Lane.BATCH))
+
+
+async def test_one_of_two_reapers_works(client: TurnClient, provider: FakeProvider) -> None:
+    place = await submit(client)
+    await claim(client.turns, place)
+    async with LocalWorker(client, provider) as worker, LocalWorker(client, provider, name="other") as other:
+        await worker.reaper.tick()
+        await expire(client.turns, place.turn_id, int(place.turn_id[:2]))
+        await other.reaper.tick()
+        assert await state(client, place) is TurnState.RUNNING
+        await worker.reaper.tick()
+        assert await state(client, place) is TurnState.QUEUED
+
+
+async def test_an_outage_ends_no_reaper(provider: FakeProvider, namespace: str) -> None:
+    """It watches on, and finds what was lost meanwhile."""
+    with RedisServer() as own:
+        settings = ContractSettings(redis_url=own.url, namespace=namespace)
+        async with await TurnClient.connect(settings) as client, LocalWorker(client, provider) as worker:
+            place = await submit(client)
+            await eventually(lambda: deep(client, 1))
+            own.kill()
+            watching = asyncio.create_task(worker.reaper.watch(lambda: worker.draining))
+            await asyncio.to_thread(own.start)
+            await claim(client.turns, place)
+            await expire(client.turns, place.turn_id, int(place.turn_id[:2]))
+            await eventually(lambda: requeued(client, place.turn_id))
+            worker.draining = True
+            await watching
+
+
+async def requeued(client: TurnClient, turn_id: str) -> bool:
+    return (await client.turn(turn_id)).state is TurnState.QUEUED
