@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from aiforge.core.catalog import ModelInfo, list_models
     from aiforge.core.cost import CostTracker
     from aiforge.core.custom import register_provider
+    from aiforge.core.request import Action, ChatRequest, current_request
     from aiforge.core.settings import AIForgeSettings
     from aiforge.core.types import (
         AIForgeError,
@@ -19,40 +20,57 @@ if TYPE_CHECKING:
         AuthenticationError,
         BatchResult,
         ConfigError,
+        ConversationMovedError,
         EmptyAnswerError,
         FailedItem,
         ProviderCall,
         ProviderError,
         RateLimitError,
         RequestRefusedError,
+        StoreError,
         StreamCutError,
         UnavailableError,
         Usage,
     )
     from aiforge.modules.chat.module import ChatAgent
     from aiforge.modules.chat.schemas import ChatResponse, ToolCallRecord
+    from aiforge.modules.chat.stores.file import FileStore
+    from aiforge.modules.chat.stores.memory import MemoryStore
+    from aiforge.modules.chat.stores.postgres import PostgresStore
+    from aiforge.modules.chat.stores.protocol import Store
+    from aiforge.modules.chat.stores.sqlite import SQLiteStore
 
 __all__ = [
     "AIForgeError",
     "AIForgeSettings",
     "APITimeoutError",
+    "Action",
     "AuthenticationError",
     "BatchResult",
     "ChatAgent",
+    "ChatRequest",
     "ChatResponse",
     "ConfigError",
+    "ConversationMovedError",
     "CostTracker",
     "EmptyAnswerError",
     "FailedItem",
+    "FileStore",
+    "MemoryStore",
     "ModelInfo",
+    "PostgresStore",
     "ProviderCall",
     "ProviderError",
     "RateLimitError",
     "RequestRefusedError",
+    "SQLiteStore",
+    "Store",
+    "StoreError",
     "StreamCutError",
     "ToolCallRecord",
     "UnavailableError",
     "Usage",
+    "current_request",
     "list_models",
     "register_provider",
 ]
@@ -61,9 +79,15 @@ _HOMES = {
     "aiforge.core.catalog": ("ModelInfo", "list_models"),
     "aiforge.core.cost": ("CostTracker",),
     "aiforge.core.custom": ("register_provider",),
+    "aiforge.core.request": ("Action", "ChatRequest", "current_request"),
     "aiforge.core.settings": ("AIForgeSettings",),
     "aiforge.modules.chat.module": ("ChatAgent",),
     "aiforge.modules.chat.schemas": ("ChatResponse", "ToolCallRecord"),
+    "aiforge.modules.chat.stores.file": ("FileStore",),
+    "aiforge.modules.chat.stores.memory": ("MemoryStore",),
+    "aiforge.modules.chat.stores.postgres": ("PostgresStore",),
+    "aiforge.modules.chat.stores.protocol": ("Store",),
+    "aiforge.modules.chat.stores.sqlite": ("SQLiteStore",),
 }
 
 

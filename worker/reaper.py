@@ -15,6 +15,7 @@ from worker.contract.keys import SHARDS, is_batch
 from worker.contract.schemas import BatchRow, Lane, TurnFailure
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
+from worker.lost import lost_calls
 
 TICK_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Reaper:
         answer, following = await self._store.requeue(
             place,
             None,
+            calls=await lost_calls(self._store, place),
             failure=_DEAD,
             events=[Error(_DEAD.code, _DEAD.message), Failed(_DEAD.code, _DEAD.message)],
         )

@@ -10,15 +10,15 @@ from decimal import Decimal
 
 from aiforge.core.events import Event
 from aiforge.core.types import AIForgeError, Usage
-from aiforge.modules.chat.agent import TurnResult, run_turn
-from worker import metrics
+from aiforge.modules.chat.agent import TurnResult
+from worker import engine, metrics
 from worker.contract.batches import BatchStore, Slice, Stored
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import BatchItem, BatchRow, Lane, TurnFailure
 from worker.contract.store import Refused, TurnStore, new_token
 from worker.contract.wake import Waker
 from worker.leases import Held, Leases
-from worker.ledger import FIRST_CALL, Recorder
+from worker.ledger import Recorder
 from worker.patience import patiently
 from worker.specs import Specs
 from worker.suspects import SuspectSlot
@@ -55,7 +55,9 @@ class SliceRunner:
             self._waker.wake(batch_id)
             return
         token = new_token()
-        taken = await self._batches.claim(batch_id, token, FIRST_CALL, suspect_busy=self._suspects.busy)
+        taken = await self._batches.claim(
+            batch_id, token, self._specs.first_call, suspect_busy=self._suspects.busy
+        )
         if isinstance(taken, Refused):
             metrics.DROPPED.labels(taken.why).inc()
             return
@@ -74,7 +76,7 @@ class SliceRunner:
         if not taken.items:
             self._go_on(taken, await self._store_row(taken, None, None, over=True))
         for position, (index, item) in enumerate(taken.items, start=1):
-            recorder = Recorder(self._store, taken.batch_id, f"{taken.batch_id}.{taken.token}.{index}")
+            recorder = self._recorder(taken, index)
             row = await self._item(taken, index, item, recorder, held)
             if row is None:
                 await self._hand_back(taken, recorder)
@@ -90,12 +92,16 @@ class SliceRunner:
                 await self._hand_back(taken, None)
                 return
 
+    def _recorder(self, taken: Slice, index: int) -> Recorder:
+        prefix = f"{taken.batch_id}.{taken.token}.{index}"
+        return Recorder(self._store, taken.batch_id, prefix, self._specs.first_call)
+
     async def _item(
         self, taken: Slice, index: int, item: BatchItem, recorder: Recorder, held: Held
     ) -> BatchRow | None:
         """The item's row, or None when this worker has to let go of the slice."""
         began = time.perf_counter()
-        task = asyncio.create_task(self._answer(taken, item, recorder))
+        task = asyncio.create_task(self._answer(taken, index, item, recorder))
         held.follow(task)
         try:
             await asyncio.wait([task])
@@ -107,13 +113,13 @@ class SliceRunner:
         metrics.TURN_SECONDS.labels(_LANE).observe(seconds)
         return _row(index, item, task.exception() or task.result(), recorder, seconds)
 
-    async def _answer(self, taken: Slice, item: BatchItem, recorder: Recorder) -> TurnResult:
-        return await run_turn(self._specs.of_item(taken, item), emit=_ignore, recorder=recorder)
+    async def _answer(self, taken: Slice, index: int, item: BatchItem, recorder: Recorder) -> TurnResult:
+        return await engine.answer(self._specs.of_item(taken, index, item), emit=_ignore, recorder=recorder)
 
     async def _store_row(
         self, taken: Slice, row: BatchRow | None, recorder: Recorder | None, *, over: bool
     ) -> Stored:
-        calls = recorder.take() + recorder.unused() if recorder is not None else []
+        calls = recorder.take() if recorder is not None else []
         rows = [row] if row is not None else []
         return await patiently(
             lambda: self._batches.store(
@@ -127,7 +133,7 @@ class SliceRunner:
             self._waker.wake(taken.batch_id)
 
     async def _hand_back(self, taken: Slice, recorder: Recorder | None) -> None:
-        calls = recorder.take() + recorder.unused() if recorder is not None else []
+        calls = recorder.take() if recorder is not None else []
         try:
             answer = await self._batches.release(taken.batch_id, taken.start, taken.fence, calls=calls)
         except Unavailable:

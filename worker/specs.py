@@ -14,8 +14,10 @@ from aiforge.core.prompts import resolve_prompt
 from aiforge.core.providers import create_model
 from aiforge.core.router import choose_model
 from aiforge.core.settings import AIForgeSettings
+from aiforge.core.types import ConfigError, ProviderCall
 from aiforge.modules.chat.agent import TurnSpec
 from aiforge.modules.chat.memory import trim
+from aiforge.modules.chat.prompted import takes_tools
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.tools.registry import resolve
 from worker.contract.batches import Slice
@@ -45,10 +47,22 @@ class Specs:
 
     def __init__(self, settings: AIForgeSettings) -> None:
         self._settings = settings
+        self._first_call = ProviderCall(
+            call_id="",
+            purpose="answer",
+            provider=settings.PROVIDER,
+            model=_default_model(settings),
+            outcome="intended",
+        )
         transport = Transport(settings.CA_FILE)
         self._model = functools.lru_cache(MODELS_KEPT)(
             lambda name: create_model(settings, model=name, transport=transport)
         )
+
+    @property
+    def first_call(self) -> ProviderCall:
+        """What a claim enters in the ledger, before it is known whether the request names another model."""
+        return self._first_call
 
     def of_turn(self, claim: Claim) -> TurnSpec:
         """Raises ConfigError when the request names what this worker does not have."""
@@ -61,9 +75,10 @@ class Specs:
             history=history,
             metadata=claim.request.metadata,
             stream=True,
+            turn_id=claim.place.turn_id,
         )
 
-    def of_item(self, taken: Slice, item: BatchItem) -> TurnSpec:
+    def of_item(self, taken: Slice, index: int, item: BatchItem) -> TurnSpec:
         """Items are independent: no history, no stream."""
         return self._spec(
             item.message,
@@ -73,6 +88,7 @@ class Specs:
             history=(),
             metadata=item.metadata or taken.defaults.metadata,
             stream=False,
+            turn_id=f"{taken.batch_id}.{index}",
         )
 
     def _spec(
@@ -85,20 +101,24 @@ class Specs:
         history: Sequence[dict[str, Any]],
         metadata: dict[str, str] | None,
         stream: bool,
+        turn_id: str,
     ) -> TurnSpec:
         settings = self._settings
         name = _first(*models) or choose_model(settings, named=False, quality=None)
         assert isinstance(name, str)
+        model = self._model(name)
         return TurnSpec(
             message=message,
             history=history,
             system_prompt=resolve_prompt(
                 *system_prompts, settings.SYSTEM_PROMPT, default=DEFAULT_SYSTEM_PROMPT
             ),
-            model=self._model(name),
+            model=model,
+            native_tools=takes_tools(model),
+            turn_id=turn_id,
             provider=settings.PROVIDER,
             model_name=name,
-            tools=resolve(_first(*(request.tools for request in requests), [])),
+            tools=resolve(_first(*(request.tools for request in requests), []), settings),
             params=CallParams(
                 temperature=_first(*(request.temperature for request in requests), settings.TEMPERATURE),
                 max_tokens=_first(*(request.max_tokens for request in requests), settings.MAX_TOKENS),
@@ -107,6 +127,14 @@ class Specs:
             metadata=metadata or {},
             stream=stream,
         )
+
+
+def _default_model(settings: AIForgeSettings) -> str:
+    """Empty where only a request can name one."""
+    try:
+        return choose_model(settings, named=False, quality=None) or ""
+    except ConfigError:
+        return ""
 
 
 def stored(messages: Sequence[dict[str, Any]], turn_id: str) -> list[StoredMessage]:

@@ -1,4 +1,4 @@
-"""Work that was in two crashes runs alone among its kind: one suspect a process at a time."""
+"""Work that was in three crashes runs alone among its kind: one suspect a process at a time."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from aiforge.core.events import (
     encode,
 )
 from aiforge.core.types import AIForgeError, ProviderCall, Usage
-from aiforge.modules.chat.agent import TurnResult, run_turn
-from worker import metrics
+from aiforge.modules.chat.agent import TurnResult
+from worker import engine, metrics
 from worker.contract.errors import NotFound, Unavailable
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import Lane, StoredMessage, TurnFailure, TurnState
@@ -79,9 +79,9 @@ class TurnRunner:
     async def _run(self, place: Place) -> str | None:
         """One attempt; returns the conversation's next turn when this one ended."""
         token = new_token()
-        recorder = Recorder(self._store, place.turn_id, f"{place.turn_id}.{token}")
+        recorder = Recorder(self._store, place.turn_id, f"{place.turn_id}.{token}", self._specs.first_call)
         claim = await self._store.claim(
-            place, self._worker, recorder.first_call(), token, suspect_busy=self._suspects.busy
+            place, self._worker, recorder.first, token, suspect_busy=self._suspects.busy
         )
         if isinstance(claim, Refused):
             metrics.DROPPED.labels(claim.why).inc()
@@ -111,7 +111,7 @@ class TurnRunner:
 
     async def _answer(self, attempt: Attempt) -> TurnResult:
         spec = self._specs.of_turn(attempt.claim)
-        return await run_turn(spec, emit=attempt.emit, recorder=attempt.recorder)
+        return await engine.answer(spec, emit=attempt.emit, recorder=attempt.recorder)
 
     async def _end(self, attempt: Attempt, held: Held, ended: TurnResult | Exception | None) -> str | None:
         match ended:
@@ -241,7 +241,7 @@ class Attempt:
 
     def calls(self) -> list[ProviderCall]:
         """The calls to settle with this attempt's end."""
-        return self.recorder.take() + self.recorder.unused()
+        return self.recorder.take()
 
     def outcome(
         self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None

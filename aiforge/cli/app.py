@@ -9,7 +9,7 @@ from typing import Final
 
 import typer
 
-from aiforge.cli import batch, chat, config, demo, doctor, services, signals, status
+from aiforge.cli import batch, chat, config, demo, doctor, playground, services, signals, status
 from aiforge.cli.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from aiforge.cli.output import problem
 from aiforge.client import APIError, ClientError, UnauthorizedError
@@ -43,6 +43,7 @@ def build() -> typer.Typer:
     app.command()(doctor.doctor)
     app.command()(config.config)
     app.command()(services.flower)
+    app.command()(playground.playground)
     app.command("fake-provider", context_settings=PASSED_ON)(services.fake_provider)
     return app
 

@@ -153,10 +153,11 @@ class BaseModule(ABC):
 
 
 def _check_batch(items: Sequence[str], concurrency: int, max_batch: int) -> None:
-    if isinstance(items, str):
-        raise ValueError("items must be a list of texts, not one text")
-    if concurrency < 1:
-        raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+    if isinstance(items, str) or not isinstance(items, Sequence):
+        raise ValueError(f"items must be a list of texts, not {type(items).__name__}")
+    for name, value, least in (("concurrency", concurrency, 1), ("max_batch", max_batch, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be a whole number from {least}, not {value!r}")
     if len(items) > max_batch:
         raise ValueError(f"{len(items)} items are more than max_batch={max_batch}")
 

@@ -2,44 +2,99 @@
 
 from __future__ import annotations
 
+import threading
 from decimal import Decimal
 
-from aiforge.core.types import ProviderCall, Usage
+import msgspec
+
+from aiforge.core.types import ProviderCall, Purpose, Usage
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """The sum of some provider calls. `cost` is USD and lacks the unpriced calls."""
+
+    cost: Decimal = Decimal(0)
+    usage: Usage = Usage()
+    """All tokens; cached, cache-write and reasoning tokens are told apart in it."""
+    calls: int = 0
+    failed_calls: int = 0
+    """Calls that ended in an error or were given up; they cost what they used."""
+    unpriced_calls: int = 0
+    """Calls that used tokens of a model without a known price."""
+
+    def plus(self, call: ProviderCall) -> Spending:
+        return Spending(
+            self.cost + (call.cost or 0),
+            self.usage + (call.usage or Usage()),
+            self.calls + 1,
+            self.failed_calls + (call.outcome != "ok"),
+            self.unpriced_calls + (call.cost is None and call.usage is not None),
+        )
 
 
 class CostTracker:
-    """Adds up settled provider calls, those of summaries, retries and failures included."""
+    """Adds up settled provider calls, those of summaries, retries and failed turns included.
+
+    Calls may be added from several threads.
+    """
 
     def __init__(self) -> None:
-        self._by_model: dict[str, Decimal] = {}
-        self.calls = 0
-        self.unpriced_calls = 0
-        """Calls that used tokens of a model without a known price; the total lacks them."""
-        self.usage = Usage()
+        self._adding = threading.Lock()
+        self._all = Spending()
+        self._models: dict[str, Spending] = {}
+        self._purposes: dict[Purpose, Spending] = {}
 
     def add(self, call: ProviderCall) -> None:
         """Count one call, after it is settled."""
-        self.calls += 1
-        self.usage += call.usage or Usage()
-        if call.cost is not None:
-            self._by_model[call.model] = self._by_model.get(call.model, Decimal(0)) + call.cost
-        elif call.usage is not None:
-            self.unpriced_calls += 1
+        with self._adding:
+            self._all = self._all.plus(call)
+            self._models[call.model] = self._models.get(call.model, Spending()).plus(call)
+            self._purposes[call.purpose] = self._purposes.get(call.purpose, Spending()).plus(call)
 
     @property
     def total(self) -> Decimal:
         """USD, exact."""
-        return sum(self._by_model.values(), Decimal(0))
+        return self._all.cost
 
     @property
     def session_total(self) -> float:
         """USD, for display."""
-        return float(self.total)
+        return float(self._all.cost)
 
     @property
     def by_model(self) -> dict[str, float]:
         """USD by model, for display."""
-        return {model: float(cost) for model, cost in self._by_model.items()}
+        return {model: float(spending.cost) for model, spending in self.models.items()}
+
+    @property
+    def models(self) -> dict[str, Spending]:
+        """What was spent on each model."""
+        with self._adding:
+            return dict(self._models)
+
+    @property
+    def purposes(self) -> dict[Purpose, Spending]:
+        """What was spent on answers, on rounds that asked for tools, and on summaries."""
+        with self._adding:
+            return dict(self._purposes)
+
+    @property
+    def usage(self) -> Usage:
+        return self._all.usage
+
+    @property
+    def calls(self) -> int:
+        return self._all.calls
+
+    @property
+    def failed_calls(self) -> int:
+        """Calls that ended in an error or were given up."""
+        return self._all.failed_calls
+
+    @property
+    def unpriced_calls(self) -> int:
+        """Calls that used tokens of a model without a known price; the total lacks them."""
+        return self._all.unpriced_calls
 
     def __repr__(self) -> str:
         return f"CostTracker(${self.total:f}, {self.calls} calls, {self.unpriced_calls} unpriced)"

@@ -192,7 +192,7 @@ async def complete_foreign(
     except Exception as error:  # noqa: BLE001  # whatever a foreign package raises becomes our tree here
         _fail(error, model, clock, limits.first_token)
     calls = _whole_calls(answer)
-    text = answer.text
+    text = str(answer.text)
     output = text + "".join(call.arguments for call in calls)
     return Completion(
         text=text,
@@ -255,7 +255,8 @@ def _prepared(
 
 
 def _deltas(chunk: AIMessage) -> list[TextDelta | ToolCallDelta]:
-    deltas: list[TextDelta | ToolCallDelta] = [TextDelta(chunk.text)] if chunk.text else []
+    # msgspec encodes exact types only, and LangChain text is a subclass of str.
+    deltas: list[TextDelta | ToolCallDelta] = [TextDelta(str(chunk.text))] if chunk.text else []
     if isinstance(chunk, AIMessageChunk):
         for piece in chunk.tool_call_chunks:
             index = piece["index"] if isinstance(piece["index"], int) else None

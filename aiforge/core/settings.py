@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 import yaml
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -186,6 +195,31 @@ class OwnModel(BaseModel):
     context_window: int | None = Field(default=None, ge=1)
 
 
+class McpServer(BaseModel):
+    """A server of tools: a program that is started (`command` and what follows it), or a `url`.
+
+    The program gets none of this process's environment but what it needs to run; `${NAME}` in a value
+    of `env` stands for that variable.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    command: str | None = None
+    args: list[str] = Field(default_factory=list)
+    env: dict[str, SecretStr] = Field(default_factory=dict)
+    cwd: Path | None = None
+    url: str | None = None
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    tools: list[str] | None = None
+    """The tools to take, by the server's own names; all when unset."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("an MCP server has either a command or a url")
+        return self
+
+
 class AIForgeSettings(Settings):
     """What the library can be told. Every field is also `AIFORGE_<FIELD>` and a key of `aiforge.yaml`."""
 
@@ -220,6 +254,41 @@ class AIForgeSettings(Settings):
     MAX_RETRIES: int = Field(default=3, ge=0, le=20)
     """How often a provider call is repeated after a failure that can pass."""
     MAX_MESSAGE_BYTES: int = Field(default=256 * 1024, ge=1)
+
+    MAX_INPUT_TOKENS: int | None = Field(default=None, ge=1)
+    """The model's context window in tokens, where it is known better than anybody says."""
+    TOKENS_BEFORE_SUMMARIZE: int = Field(default=50_000, ge=1)
+    """Tokens of a request past which memory="summary" summarises, while the window is unknown."""
+    MESSAGES_TO_KEEP: int | None = Field(default=None, ge=1)
+    """Messages that a summary leaves as they are, instead of the agent's `memory_k`."""
+
+    WORKSPACE: Path = Path("workspace")
+    """The folder that file, command, download and experience tools are confined to; made when needed."""
+    FILE_TOOLS: bool = False
+    """Offer read_file, write_code, edit_code and list_files."""
+    EXPERIENCE_TOOLS: bool = False
+    """Offer list_experiences, read_experience, write_experience and edit_experience."""
+    COMMAND_TOOLS: bool = False
+    """Offer run_command."""
+    COMMANDS: list[str] = Field(
+        default=["cat", "cut", "diff", "grep", "head", "ls", "tail", "wc"], min_length=1
+    )
+    """The programs that run_command may start, by name."""
+    DOWNLOAD_TOOLS: bool = False
+    """Offer download_file_tool."""
+    PRIVATE_DOWNLOADS: bool = False
+    """Let downloads reach addresses that are not public: this machine and its networks."""
+    WEB_TOOLS: bool = False
+    """Offer research, run_web_search, run_arxiv_search and run_osti_search."""
+    WEB_SEARCH: str = "searxng"
+    """Who answers run_web_search: `searxng`, `brave`, or a back end that was registered."""
+    WEB_SEARCH_URL: str | None = None
+    """Where the web search is; unset is the back end's own default."""
+    WEB_SEARCH_API_KEY: SecretStr | None = None
+    MCP_SERVERS: dict[str, McpServer] = Field(default_factory=dict)
+    """Servers of tools by name; `aiforge.tools.mcp` makes their tools."""
+    ARXIV_URL: str = "https://export.arxiv.org/api/query"
+    OSTI_URL: str = "https://www.osti.gov/api/v1/records"
 
     SYSTEM_PROMPT: str | None = Field(default=None, exclude=True)
     """The config file's `chat: {system_prompt: …}`."""

@@ -2,6 +2,8 @@
 
 AIForgeError
 ├── ConfigError               a setting, option or name is wrong (also a ValueError)
+├── StoreError                a store of conversations cannot be read or written
+│   └── ConversationMovedError  somebody else went on with the conversation in the meantime
 └── ProviderError             the model's provider could not be reached or said no
     ├── RateLimitError        429: too many requests, or a quota is used up
     ├── APITimeoutError       no connection, first token or next token in time
@@ -32,6 +34,19 @@ class ConfigError(AIForgeError, ValueError):
     """A setting, option or name is wrong; the message names it and what is right."""
 
     code = "invalid_config"
+
+
+class StoreError(AIForgeError):
+    """A store of conversations cannot be read or written, or holds what is no conversation."""
+
+    code = "store_error"
+
+
+class ConversationMovedError(StoreError):
+    """Somebody else went on with the conversation since it was read; nothing was written."""
+
+    code = "conversation_moved"
+    retryable = True
 
 
 class ProviderError(AIForgeError):

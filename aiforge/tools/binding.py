@@ -49,9 +49,17 @@ def _bind(tool: Any) -> BoundTool:
         raise TypeError(f"{tool!r} is not a tool: it needs .name, .description and .invoke()")
     if not isinstance(tool.name, str) or not tool.name or not isinstance(tool.description, str):
         raise TypeError(f"{tool!r} is not a tool: .name and .description must be texts, .name not empty")
-    if getattr(tool, "approval", False):
-        raise ConfigError(f"tool {tool.name!r} asks for approval=True, which this version does not have")
     return BoundTool(tool.name, _schema(tool), tool, _caller(tool))
+
+
+def needs_approval(tool: Any) -> bool:
+    """Whether a human has to allow every call: `approval = True` on the tool says so.
+
+    LangChain's tools have no room for such an attribute, and silently drop it; on them it is an entry
+    of their `metadata`.
+    """
+    metadata = getattr(tool, "metadata", None)
+    return bool(getattr(tool, "approval", False) or (isinstance(metadata, dict) and metadata.get("approval")))
 
 
 def _schema(tool: ToolLike) -> dict[str, Any]:

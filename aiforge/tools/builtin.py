@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import zoneinfo
-from typing import Any, Final
+from typing import Final
 
 from aiforge.tools import arithmetic, units
-from aiforge.tools.tool import Tool
+from aiforge.tools.tool import Tool, parameters
 
 
 def calculate(expression: str) -> str:
@@ -30,20 +30,11 @@ def now(timezone: str = "UTC") -> str:
     return f"{moment.isoformat(timespec='seconds')} ({moment:%A})"
 
 
-def _parameters(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
-
-
 TOOLS: Final = (
     Tool(
         "calculator",
         "Evaluate an arithmetic expression exactly, such as 249.99 * 0.85 or sqrt(2) ^ 3.",
-        _parameters(
+        parameters(
             ["expression"],
             expression={
                 "type": "string",
@@ -56,7 +47,7 @@ TOOLS: Final = (
         "unit_converter",
         "Convert a value between units of length, mass, volume, area, time, speed, data, energy, "
         "pressure or temperature.",
-        _parameters(
+        parameters(
             ["value", "from_unit", "to_unit"],
             value={"type": "number"},
             from_unit={"type": "string", "description": "such as km, mile, kg, lb, celsius, GB"},
@@ -67,7 +58,7 @@ TOOLS: Final = (
     Tool(
         "current_time",
         "The current date and time.",
-        _parameters([], timezone={"type": "string", "description": "IANA name, default UTC"}),
+        parameters([], timezone={"type": "string", "description": "IANA name, default UTC"}),
         now,
     ),
 )

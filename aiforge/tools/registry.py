@@ -1,27 +1,82 @@
-"""Tools by name: what a request or a configuration may ask for."""
+"""Tools by name: what a request or a configuration may ask for.
+
+Three tools are always there. The others come in families, each of which a setting switches on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
+import msgspec
+
+from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 from aiforge.tools import builtin
-from aiforge.tools.tool import Tool
+from aiforge.tools.tool import ShippedTool
+
+
+class _Family(msgspec.Struct, frozen=True):
+    """The tools `names`, offered by the setting `switch` and made by `module`.tools(settings)."""
+
+    switch: str
+    module: str
+    names: frozenset[str]
+
 
 _TOOLS: Final = {tool.name: tool for tool in builtin.TOOLS}
+_FAMILIES: Final = (
+    _Family("FILE_TOOLS", "files", frozenset({"read_file", "write_code", "edit_code", "list_files"})),
+    _Family(
+        "EXPERIENCE_TOOLS",
+        "experience",
+        frozenset({"list_experiences", "read_experience", "write_experience", "edit_experience"}),
+    ),
+    _Family("COMMAND_TOOLS", "commands", frozenset({"run_command"})),
+    _Family("DOWNLOAD_TOOLS", "download", frozenset({"download_file_tool"})),
+    _Family(
+        "WEB_TOOLS",
+        "research",
+        frozenset({"research", "run_web_search", "run_arxiv_search", "run_osti_search"}),
+    ),
+)
 
 
-def names() -> frozenset[str]:
-    """All names that `resolve` knows."""
-    return frozenset(_TOOLS)
+def names(settings: AIForgeSettings | None = None) -> frozenset[str]:
+    """All names that `resolve` knows with these settings."""
+    return _offered(settings)
 
 
-def resolve(names: Sequence[str]) -> list[Tool]:
+def resolve(names: Sequence[str], settings: AIForgeSettings | None = None) -> list[ShippedTool]:
     """The tools of these names, in this order; raises ConfigError on an unknown or repeated name."""
     for position, name in enumerate(names):
-        if name not in _TOOLS:
-            raise ConfigError(f"unknown tool {name!r}; known are {', '.join(sorted(_TOOLS))}")
         if name in names[:position]:
             raise ConfigError(f"tool {name!r} is named twice")
-    return [_TOOLS[name] for name in names]
+    if not names:
+        return []
+    known: dict[str, ShippedTool] = dict(_TOOLS)
+    for family in _families(settings):
+        if family.names & set(names):
+            # The HTTP client alone takes a tenth of a second: loaded where a family is used.
+            made = import_module(f"aiforge.tools.{family.module}").tools(settings)
+            known |= {tool.name: tool for tool in made}
+    for name in names:
+        if name not in known:
+            raise ConfigError(_unknown(name, settings))
+    return [known[name] for name in names]
+
+
+def _offered(settings: AIForgeSettings | None) -> frozenset[str]:
+    return frozenset(_TOOLS).union(*(family.names for family in _families(settings)))
+
+
+def _families(settings: AIForgeSettings | None) -> list[_Family]:
+    return [family for family in _FAMILIES if settings is not None and getattr(settings, family.switch)]
+
+
+def _unknown(name: str, settings: AIForgeSettings | None) -> str:
+    family = next((family for family in _FAMILIES if name in family.names), None)
+    if family is not None:
+        return f"tool {name!r} is switched off; the setting {family.switch} offers it"
+    return f"unknown tool {name!r}; known are {', '.join(sorted(_offered(settings)))}"

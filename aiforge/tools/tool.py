@@ -1,8 +1,8 @@
-"""What a tool is, and the shape of the ones that ship with aiforge."""
+"""What a tool is, and the shapes of the ones that ship with aiforge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -33,6 +33,8 @@ class Tool:
     description: str
     parameters: dict[str, Any]
     function: Callable[..., str]
+    approval: bool = False
+    """A human has to allow each call."""
 
     def invoke(self, arguments: dict[str, Any]) -> str:
         """Raises whatever the function raises; TypeError on arguments it does not know."""
@@ -41,3 +43,48 @@ class Tool:
     async def ainvoke(self, arguments: dict[str, Any]) -> str:
         """The same without a thread: these functions return in well under a millisecond."""
         return self.function(**arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTool:
+    """A function that reads or writes files as a tool; it runs in a thread of its own."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    function: Callable[..., str]
+    approval: bool = False
+    """A human has to allow each call."""
+
+    def invoke(self, arguments: dict[str, Any]) -> str:
+        """Raises whatever the function raises; TypeError on arguments it does not know."""
+        return self.function(**arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncTool:
+    """A coroutine function as a tool."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    function: Callable[..., Awaitable[str]]
+    approval: bool = False
+    """A human has to allow each call."""
+
+    async def invoke(self, arguments: dict[str, Any]) -> str:
+        """Raises whatever the function raises; TypeError on arguments it does not know."""
+        return await self.function(**arguments)
+
+
+ShippedTool = Tool | SlowTool | AsyncTool
+
+
+def parameters(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments, closed to all others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }

@@ -18,8 +18,8 @@ from api.app import create_app
 from api.settings import ApiSettings
 from api.state import Service
 from tests.api import worker
-from tests.api.waiting import until
 from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.service import url as url_of
 
@@ -93,7 +93,7 @@ async def _running(settings: ApiSettings) -> AsyncIterator[Api]:
         app = create_app(settings, client)
         server = Server(app, sock)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
-        await until(lambda: server.started or serving.done())
+        await eventually(lambda: server.started or serving.done())
         url = url_of(sock)
         async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as http:
             yield Api(url, http, client, app.state.service, server)

@@ -12,7 +12,7 @@ from api.sse import encode
 from tests.api import worker
 from tests.api.conftest import Api, Start
 from tests.api.sse import Sent, events, opened
-from tests.api.waiting import until
+from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.keys import Keys
 
@@ -197,7 +197,7 @@ async def test_a_reader_that_leaves_leaves_nothing_behind(api: Api) -> None:
     async with opened(api.http, "GET", f"/v1/turns/{posted['turn_id']}/events") as stream:
         assert await stream.next() == Sent(1, *_queued())
         assert len(api.service.streams) == 1
-    await until(lambda: not len(api.service.streams) and not _of_streams(before), seconds=1)
+    await eventually(lambda: not len(api.service.streams) and not _of_streams(before), seconds=1)
 
 
 async def test_a_draining_process_ends_its_streams_at_once(api: Api) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.api import worker
 from tests.api.conftest import Api, Start
-from tests.api.waiting import until
 from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +83,7 @@ async def test_reading_can_wait_too(api: Api) -> None:
 async def test_a_wait_ends_when_the_process_drains(api: Api) -> None:
     posted = await api.post()
     waiting = asyncio.create_task(api.http.get(f"/v1/turns/{posted['turn_id']}?wait=300"))
-    await until(lambda: _tasks("wait"))
+    await eventually(lambda: _tasks("wait"))
     api.service.streams.drain()
 
     async with asyncio.timeout(5):
@@ -229,7 +229,7 @@ async def test_a_store_that_does_not_answer_is_a_503(start: Start) -> None:
 
 async def _replayed(api: Api, waiting: asyncio.Task[object]) -> dict[str, str]:
     """The turn that another request is just posting, found by its key."""
-    await until(lambda: _tasks("wait") or waiting.done())
+    await eventually(lambda: _tasks("wait") or waiting.done())
     reply = await api.http.post(
         "/v1/conversations/user-42/turns", json={"message": "Hello?", "client_message_id": "a"}
     )

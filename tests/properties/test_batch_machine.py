@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections import Counter
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
-    RuleBasedStateMachine,
     initialize,
     invariant,
     multiple,
     rule,
-    run_state_machine_as_test,
 )
 
 from aiforge.core.types import ProviderCall
 from tests.properties.batch_model import ITEMS_A_SECOND, MAX_DEATHS, Held, ModelBatch
+from tests.properties.machine import ScriptMachine, leased, play, sums
 from tests.properties.profiles import SOAK, SUITE
 from tests.support import leaks
 from tests.support.servers import RedisServer
@@ -36,36 +32,26 @@ from worker.contract.schemas import BatchItem, BatchRequest, BatchRow, BatchStat
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Refused, TurnStore
 
-T = TypeVar("T")
 
-
-class BatchMachine(RuleBasedStateMachine):
+class BatchMachine(ScriptMachine):
     slices: Bundle[Held] = Bundle("slices")
 
     def __init__(self, server: RedisServer, runner: asyncio.Runner, connection: Connection) -> None:
-        super().__init__()
-        self.server, self.runner, self.connection = server, runner, connection
-        self.namespace = f"machine-{secrets.token_hex(4)}"
+        super().__init__(server, runner, connection)
         self.batch_id = ""
         self.model = ModelBatch(0, 1)
         self.tokens = 0
 
     @initialize(total=st.integers(1, 14), window=st.integers(1, 3))
     def submit(self, total: int, window: int) -> None:
-        settings_ = ContractSettings(
+        settings = ContractSettings(
             namespace=self.namespace, lease_seconds=60, batch_window=window, max_attempts=MAX_DEATHS
         )
-        self.store = BatchStore(self.connection, settings_)
-        self.turns = TurnStore(self.connection, settings_)
+        self.store = BatchStore(self.connection, settings)
+        self.turns = TurnStore(self.connection, settings)
         items = [BatchItem(message=f"question {number}") for number in range(total)]
         batch = self.run(self.store.create(BatchRequest(items=items), "default"))
         self.batch_id, self.model = batch.batch_id, ModelBatch(total, window)
-
-    def teardown(self) -> None:
-        leaks.forget(self.server.port, self.namespace)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(coroutine)
 
     # what workers do
 
@@ -185,6 +171,17 @@ class BatchMachine(RuleBasedStateMachine):
         self.lease_runs_out(held)
         self.take_from_worker(held)
 
+    @rule(target=slices, times=st.integers(1, 5))
+    def crash_again_and_again(self, times: int) -> Any:
+        """A batch whose next items kill their workers."""
+        left: list[Held] = []
+        for _ in range(times):
+            held = self.claim(busy=False)
+            if isinstance(held, Held):
+                self.crash(held)
+                left.append(held)
+        return multiple(*left)
+
     @rule(held=slices)
     def take_from_worker(self, held: Held) -> None:
         """The reaper's part; an item that is given up gets its row under the reaper's own fence."""
@@ -232,8 +229,7 @@ class BatchMachine(RuleBasedStateMachine):
     def redis_is_as_the_model_says(self) -> None:
         if not self.batch_id:
             return
-        seen, keys, model = leaks.picture(self.server.port, self.namespace), self.store.keys, self.model
-        assert leaks.problems(seen) == []
+        seen, keys, model = self.look(), self.store.keys, self.model
         stored = seen.hashes[keys.batch(self.batch_id)]
         assert stored["state"] == model.state
         assert [int(stored[name]) for name in ("cursor", "running", "fence")] == [
@@ -249,8 +245,7 @@ class BatchMachine(RuleBasedStateMachine):
         status = {int(index): json.loads(row)["status"] for index, row in rows.items()}
         assert status == model.rows
         held = {f"{self.batch_id}/{start}" for start in model.running}
-        leases = [work for name, works in seen.zsets.items() if name.endswith(":leases") for work in works]
-        assert set(leases) == held
+        assert leased(seen) == sorted(held)
         assert len(seen.hashes.get(keys.slices(self.batch_id), {})) == 2 * len(held)
         self.nothing_is_lost()
         self.money_is_right(seen)
@@ -276,14 +271,10 @@ class BatchMachine(RuleBasedStateMachine):
         running = {held.token for held in self.model.running.values()}
         open_ = {call_id.split(".")[1] for call_id, row in rows.items() if row.outcome == "intended"}
         assert open_ <= running
-        sums = Counter[str]()
-        for name, fields in seen.hashes.items():
-            if name.endswith(":totals"):
-                for measure, amount in fields.items():
-                    sums[measure.rpartition("|")[2]] += int(amount)
+        spent = sums(seen)
         outcomes = Counter(row.outcome for row in rows.values())
-        assert (sums["calls:ok"], sums["calls:lost"]) == (outcomes["ok"], outcomes["lost"])
-        assert sums["units"] == outcomes["ok"] * records.units(COST)
+        assert (spent["calls:ok"], spent["calls:lost"]) == (outcomes["ok"], outcomes["lost"])
+        assert spent["units"] == outcomes["ok"] * records.units(COST)
 
 
 def _row(index: int, status: Any) -> BatchRow:
@@ -298,20 +289,11 @@ def _row(index: int, status: Any) -> BatchRow:
     )
 
 
-def _run(server: RedisServer, profile: settings) -> None:
-    with asyncio.Runner() as runner:
-        connection = Connection(server.url)
-        try:
-            run_state_machine_as_test(lambda: BatchMachine(server, runner, connection), settings=profile)  # type: ignore[arg-type]
-        finally:
-            runner.run(connection.close())
-
-
 def test_batches(server: RedisServer) -> None:
-    _run(server, SUITE)
+    play(BatchMachine, server, SUITE)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_batches_at_length(server: RedisServer) -> None:
-    _run(server, SOAK)
+    play(BatchMachine, server, SOAK)

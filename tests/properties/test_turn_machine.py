@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
-    RuleBasedStateMachine,
     invariant,
     multiple,
     rule,
-    run_state_machine_as_test,
 )
 
 from aiforge.core.events import (
@@ -33,7 +29,8 @@ from aiforge.core.events import (
     decode,
     encode,
 )
-from aiforge.core.types import Outcome, ProviderCall
+from aiforge.core.types import ProviderCall
+from tests.properties.machine import ScriptMachine, leased, play, sums
 from tests.properties.profiles import SOAK, SUITE
 from tests.properties.turn_model import MAX_DEATHS, Attempt, ModelConversation, ModelTurn
 from tests.support import leaks
@@ -49,7 +46,6 @@ from worker.contract.schemas import ConversationSettings, StoredMessage, TurnFai
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Claim, Place, Refused, TurnStore, new_place
 
-T = TypeVar("T")
 KEEP = 10
 DEATH = [Failed("dead_lettered", "dead")]
 ENDS: dict[TurnState, Callable[[str], list[Event]]] = {
@@ -57,30 +53,22 @@ ENDS: dict[TurnState, Callable[[str], list[Event]]] = {
     TurnState.FAILED: lambda _answer: [Failed("provider_error", "no")],
     TurnState.CANCELLED: lambda _answer: [Cancelled()],
 }
-outcomes = st.sampled_from(["ok", "error"])
+outcomes = st.sampled_from(["ok", "error", "unmade"])
 
 
-class TurnMachine(RuleBasedStateMachine):
+class TurnMachine(ScriptMachine):
     turns: Bundle[ModelTurn] = Bundle("turns")
     attempts: Bundle[Attempt] = Bundle("attempts")
 
     def __init__(self, server: RedisServer, runner: asyncio.Runner, connection: Connection) -> None:
-        super().__init__()
-        self.server, self.runner = server, runner
-        self.namespace = f"machine-{secrets.token_hex(4)}"
-        self.settings = ContractSettings(
+        super().__init__(server, runner, connection)
+        settings = ContractSettings(
             namespace=self.namespace, lease_seconds=60, stream_keep=KEEP, max_attempts=MAX_DEATHS
         )
-        self.store = TurnStore(connection, self.settings)
+        self.store = TurnStore(connection, settings)
         self.conversations = {name: ModelConversation(name) for name in "ab"}
         self.known: list[ModelTurn] = []
         self.tokens = 0
-
-    def teardown(self) -> None:
-        leaks.forget(self.server.port, self.namespace)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(coroutine)
 
     def place(self, turn: ModelTurn) -> Place:
         return Place(turn.turn_id, "default", turn.conversation.name)
@@ -186,7 +174,7 @@ class TurnMachine(RuleBasedStateMachine):
             attempt.said += len(new)
 
     @rule(attempt=attempts, state=st.sampled_from(sorted(ENDS)), back=st.integers(0, 2), outcome=outcomes)
-    def finish(self, attempt: Attempt, state: TurnState, back: int, outcome: Outcome) -> None:
+    def finish(self, attempt: Attempt, state: TurnState, back: int, outcome: str) -> None:
         turn, answer = attempt.turn, f"answer of {attempt.fence} to {attempt.turn.message}"
         position = max(0, attempt.said - back)
         ending = ENDS[state](answer)
@@ -215,22 +203,21 @@ class TurnMachine(RuleBasedStateMachine):
         assert done.following == (following.turn_id if following else None)
 
     @rule(attempt=attempts, outcome=outcomes)
-    def hand_back(self, attempt: Attempt, outcome: Outcome) -> None:
+    def hand_back(self, attempt: Attempt, outcome: str) -> None:
         calls = self.settled(attempt, outcome)
         answer = self.run(self.store.requeue(self.place(attempt.turn), attempt.fence, calls=calls))
         assert answer == ("queued" if attempt.current else "refused", None)
         if attempt.current:
             attempt.turn.hand_back()
 
-    @rule(attempt=attempts, outcome=outcomes)
-    def next_call(self, attempt: Attempt, outcome: Outcome) -> None:
-        """The last call ended, another one begins."""
-        if not attempt.current:
-            return
+    @rule(attempt=attempts, outcome=st.sampled_from(["ok", "error"]))
+    def next_call(self, attempt: Attempt, outcome: str) -> None:
+        """The last call ended, another one begins, perhaps long after the attempt was superseded."""
         last, following = attempt.call_id(attempt.calls), attempt.call_id(attempt.calls + 1)
         attempt.calls += 1
         attempt.turn.settle({last: outcome})
-        attempt.turn.rows.setdefault(following, "intended")
+        held = attempt.turn.state is TurnState.RUNNING and attempt.turn.token == attempt.token
+        attempt.turn.rows.setdefault(following, "intended" if held else "lost")
         self.run(
             self.store.ledger(
                 attempt.turn.turn_id, settled=[_call(last, outcome)], intended=[intended(following)]
@@ -257,6 +244,17 @@ class TurnMachine(RuleBasedStateMachine):
     def crash(self, attempt: Attempt) -> None:
         self.lease_runs_out(attempt)
         self.take_from_worker(attempt.turn)
+
+    @rule(target=attempts, name=st.sampled_from("ab"), times=st.integers(1, 4))
+    def crash_again_and_again(self, name: str, times: int) -> Any:
+        """A turn that kills its workers."""
+        left: list[Attempt] = []
+        while (head := self.conversations[name].head) is not None and len(left) < times:
+            if head.state is TurnState.QUEUED:
+                self.claim(head, busy=False)
+            left.append(Attempt(head, head.fence, head.token or ""))
+            self.crash(left[-1])
+        return multiple(*left)
 
     @rule(turn=turns)
     def take_from_worker(self, turn: ModelTurn) -> None:
@@ -285,16 +283,14 @@ class TurnMachine(RuleBasedStateMachine):
 
     @invariant()
     def redis_is_as_the_model_says(self) -> None:
-        seen = leaks.picture(self.server.port, self.namespace)
-        assert leaks.problems(seen) == []
+        seen = self.look()
         for turn in self.known:
             self.turn_is_right(seen, turn)
         for conversation in self.conversations.values():
             self.conversation_is_right(seen, conversation)
         self.totals_are_right(seen)
         held = {turn.turn_id for turn in self.known if turn.state is TurnState.RUNNING}
-        leases = [work for name, works in seen.zsets.items() if name.endswith(":leases") for work in works]
-        assert sorted(leases) == sorted(held)
+        assert leased(seen) == sorted(held)
 
     def turn_is_right(self, seen: leaks.Picture, turn: ModelTurn) -> None:
         keys = self.store.keys
@@ -331,21 +327,18 @@ class TurnMachine(RuleBasedStateMachine):
             for outcome in turn.rows.values():
                 expected[f"calls:{outcome}"] += outcome != "intended"
                 expected["units"] += records.units(COST) if outcome == "ok" else 0
-        found = Counter[str]()
-        for name, sums in seen.hashes.items():
-            if name.endswith(":totals"):
-                for measure, amount in sums.items():
-                    found[measure.rpartition("|")[2]] += int(amount)
+        found = sums(seen)
         assert {name: found[name] for name in expected} == expected
 
     def words(self, attempt: Attempt, first: int, end: int) -> list[Event]:
         """Events of an attempt by position: the same ones when they are said again."""
         return [Token(f"{attempt.fence}.{number} ") for number in range(first, end)]
 
-    def settled(self, attempt: Attempt, outcome: Outcome) -> list[ProviderCall]:
-        """Every call of an attempt, the last with this outcome; the model learns of it."""
+    def settled(self, attempt: Attempt, outcome: str) -> list[ProviderCall]:
+        """Every call of an attempt, the last with this outcome if it was made; the model learns of it."""
         ended = {attempt.call_id(number): "ok" for number in range(1, attempt.calls)}
-        ended[attempt.call_id(attempt.calls)] = outcome
+        if outcome != "unmade":
+            ended[attempt.call_id(attempt.calls)] = outcome
         attempt.turn.settle(ended)
         return [_call(call_id, how) for call_id, how in ended.items()]
 
@@ -380,20 +373,11 @@ async def _read(reader: Reader, turn_id: str, after: int) -> list[tuple[int, Eve
         await reader.close()
 
 
-def _run(server: RedisServer, profile: settings) -> None:
-    with asyncio.Runner() as runner:
-        connection = Connection(server.url)
-        try:
-            run_state_machine_as_test(lambda: TurnMachine(server, runner, connection), settings=profile)  # type: ignore[arg-type]
-        finally:
-            runner.run(connection.close())
-
-
 def test_turns(server: RedisServer) -> None:
-    _run(server, SUITE)
+    play(TurnMachine, server, SUITE)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_turns_at_length(server: RedisServer) -> None:
-    _run(server, SOAK)
+    play(TurnMachine, server, SOAK)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiforge.core.events import Event, Queued, Reset, Started
+from tests.support.turns import SUSPECT_AFTER
 from worker.contract.schemas import TERMINAL_STATES, TurnState
 
 MAX_DEATHS: Final = 2
-SUSPECT_CRASHES: Final = 2
 
 
 @dataclass(eq=False)
@@ -57,7 +57,7 @@ class ModelTurn:
 
     @property
     def suspect(self) -> bool:
-        return self.crashes >= SUSPECT_CRASHES
+        return self.crashes >= SUSPECT_AFTER
 
     def claim(self, token: str) -> Attempt:
         self.state, self.token, self.expired = TurnState.RUNNING, token, False
@@ -75,19 +75,29 @@ class ModelTurn:
             if self.rows.get(call_id, "intended") in ("intended", "lost"):
                 self.rows[call_id] = outcome
 
+    def close_calls(self) -> None:
+        """No call stays open: one of the present claim was never made, any other is lost."""
+        for call_id, outcome in list(self.rows.items()):
+            if outcome == "intended" and call_id.split(".")[1] == self.token:
+                del self.rows[call_id]
+            elif outcome == "intended":
+                self.rows[call_id] = "lost"
+
     def release(self) -> None:
         """Back to the head of its line."""
         self.state, self.token, self.expired = TurnState.QUEUED, None, False
 
     def hand_back(self) -> None:
         self.attempts -= 1
+        self.close_calls()
         self.release()
 
     def die(self, last: list[Event]) -> str:
         """Its worker died: `queued` to be tried again, or `dead`, with these events."""
         self.deaths += self.suspect
         self.crashes += 1
-        self.rows = {call: "lost" if row == "intended" else row for call, row in self.rows.items()}
+        self.token = None
+        self.close_calls()
         if self.deaths < MAX_DEATHS:
             self.release()
             return "queued"
@@ -98,6 +108,7 @@ class ModelTurn:
         """Commit; returns the conversation's next turn when this one was at its head."""
         self.state, self.cancel_asked, self.expired = state, False, False
         self.events += events
+        self.close_calls()
         if answer is not None:
             self.conversation.memory += [self.message, answer]
         return self.conversation.leave(self)

@@ -83,8 +83,7 @@ def forget(port: int, namespace: str) -> None:
     """Delete a namespace."""
     with redis.Redis(port=port, decode_responses=True) as client:
         gone = [name for name in client.scan_iter(count=1000) if namespace in name]
-        for start in range(0, len(gone), 1000):
-            client.delete(*gone[start : start + 1000])
+        _each(client, [("DEL", name) for name in gone])
 
 
 def problems(seen: Picture) -> list[str]:

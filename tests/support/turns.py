@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final, Protocol
@@ -16,6 +17,8 @@ from worker.contract.schemas import StoredMessage, TurnFailure, TurnRequest, Tur
 from worker.contract.store import Claim, Finished, Place, TurnStore, new_token
 
 USAGE: Final = Usage(input_tokens=12, output_tokens=3)
+SUSPECT_AFTER: Final = 3
+"""Crashes that make a turn or slice a suspect, as `prelude.lua` has it."""
 COST: Final = Decimal("0.000003600001")
 
 
@@ -154,7 +157,8 @@ async def answered(client: TurnClient, message: str, answer: str, **options: Any
 
 async def read(client: TurnClient, place: Place, after: int = 0) -> list[tuple[int, Event]]:
     """All that a reader gets of a turn that is over."""
-    return [entry async for entry in client.events(place.turn_id, after=after, tenant=place.tenant)]
+    async with asyncio.timeout(10):
+        return [entry async for entry in client.events(place.turn_id, after=after, tenant=place.tenant)]
 
 
 async def state(client: TurnClient, place: Place) -> TurnState:

@@ -11,14 +11,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-START = [sys.executable, "-P", "-m", "worker.embedded", "--data-dir"]
+from tests.support.waiting import wait_until
+
+SECONDS: Final = 20.0
+START: Final = [sys.executable, "-P", "-m", "worker.embedded", "--data-dir"]
 
 
 class Folder:
@@ -49,9 +53,10 @@ class Folder:
         found: dict[str, Any] = json.loads((self.path / "valkey.json").read_text())
         return found
 
-    def is_up(self) -> bool:
+    def is_up(self, *, instead_of: int | None = None) -> bool:
+        """Whether a server answers, and not the one with that process id."""
         with suppress(OSError, ValueError):
-            return self.ask("PING") == "+PONG"
+            return self.ask("PING") == "+PONG" and self.address()["pid"] != instead_of
         return False
 
     def ask(self, *words: str) -> str:
@@ -80,14 +85,7 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
         process.wait()
         if process.stderr:
             process.stderr.close()
-    until(lambda: not running(made.path), "the servers of the test to end")
-
-
-def until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
+    wait_until(lambda: not running(made.path), SECONDS)
 
 
 def running(data: Path) -> list[int]:
@@ -105,7 +103,7 @@ def running(data: Path) -> list[int]:
 def test_it_serves_its_users_and_ends_with_the_last_one(folder: Folder) -> None:
     first, second = folder.use(), folder.use()
     supervisor = folder.start()
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     assert folder.ask("SET", "greeting", "hello") == "+OK"
 
     os.close(first)
@@ -121,7 +119,7 @@ def test_it_serves_its_users_and_ends_with_the_last_one(folder: Folder) -> None:
 def test_it_persists_and_comes_back_on_the_same_address(folder: Folder) -> None:
     user = folder.use()
     supervisor = folder.start()
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     assert folder.ask("SET", "greeting", "hello") == "+OK"
     url = folder.address()["url"]
     supervisor.send_signal(signal.SIGTERM)
@@ -130,7 +128,7 @@ def test_it_persists_and_comes_back_on_the_same_address(folder: Folder) -> None:
 
     user = folder.use()
     folder.start()
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     assert folder.ask("GET", "greeting") == "hello"
     assert folder.address()["url"] == url
     os.close(user)
@@ -139,7 +137,7 @@ def test_it_persists_and_comes_back_on_the_same_address(folder: Folder) -> None:
 def test_the_configuration_is_ours(folder: Folder) -> None:
     user = folder.use()
     folder.start(AIFORGE_DURABILITY="always")
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     persistence = folder.ask("INFO", "persistence")
     assert "aof_enabled:1" in persistence
     assert "maxmemory_policy:noeviction" in folder.ask("INFO", "memory")
@@ -173,25 +171,25 @@ def test_of_many_started_at_once_one_serves_and_all_report_it(folder: Folder) ->
         with report:
             seen.add(json.loads(report.readline())["redis_url"])
     assert seen == {folder.address()["url"]}
-    until(lambda: sum(process.poll() is None for process in folder.started) == 1, "five of six to end")
+    wait_until(lambda: sum(process.poll() is None for process in folder.started) == 1, SECONDS)
     assert [process.returncode for process in folder.started if process.returncode is not None] == [0] * 5
     os.close(user)
 
 
 def test_a_user_killed_with_kill_9_leaves_nothing(folder: Folder) -> None:
     code = (
-        "import fcntl, os, subprocess, sys, time\n"
+        "import fcntl, os, signal\n"
         f"fd = os.open({str(folder.path / 'users.lock')!r}, os.O_RDWR | os.O_CREAT, 0o600)\n"
         "fcntl.flock(fd, fcntl.LOCK_SH)\n"
         "print('held', flush=True)\n"
-        "time.sleep(600)\n"
+        "signal.pause()\n"
     )
     user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert user.stdout is not None
     with user.stdout as said:
         assert said.readline() == "held\n"
     supervisor = folder.start()
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     user.kill()
     user.wait()
     assert supervisor.wait(10) == 0
@@ -201,7 +199,7 @@ def test_a_user_killed_with_kill_9_leaves_nothing(folder: Folder) -> None:
 def test_after_kill_9_of_the_supervisor_its_stale_files_are_recognised(folder: Folder) -> None:
     user = folder.use()
     supervisor = folder.start()
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     assert folder.ask("SET", "greeting", "hello") == "+OK"
     server = folder.address()["pid"]
     supervisor.kill()
@@ -209,7 +207,7 @@ def test_after_kill_9_of_the_supervisor_its_stale_files_are_recognised(folder: F
     assert (folder.path / "valkey.json").exists()
 
     folder.start()
-    until(lambda: folder.is_up() and folder.address()["pid"] != server, "the next server")
+    wait_until(partial(folder.is_up, instead_of=server), SECONDS)
     assert folder.ask("GET", "greeting") == "hello"
     assert server not in running(folder.path)
     os.close(user)
@@ -218,12 +216,12 @@ def test_after_kill_9_of_the_supervisor_its_stale_files_are_recognised(folder: F
 def test_a_server_that_dies_is_started_again_with_its_data(folder: Folder) -> None:
     user = folder.use()
     folder.start(AIFORGE_DURABILITY="always")
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     for count in range(3):
         assert folder.ask("SET", f"key-{count}", "kept") == "+OK"
         dead = folder.address()
         os.kill(dead["pid"], signal.SIGKILL)
-        until(lambda dead=dead: folder.is_up() and folder.address()["pid"] != dead["pid"], "the next server")  # type: ignore[misc]
+        wait_until(partial(folder.is_up, instead_of=dead["pid"]), SECONDS)
         assert folder.address()["url"] == dead["url"]
         assert folder.ask("GET", f"key-{count}") == "kept"
     os.close(user)
@@ -232,7 +230,7 @@ def test_a_server_that_dies_is_started_again_with_its_data(folder: Folder) -> No
 def test_a_taken_port_moves_on(folder: Folder) -> None:
     user = folder.use()
     supervisor = folder.start()
-    until(folder.is_up, "the server")
+    wait_until(folder.is_up, SECONDS)
     port = folder.address()["port"]
     supervisor.send_signal(signal.SIGTERM)
     os.close(user)
@@ -241,7 +239,7 @@ def test_a_taken_port_moves_on(folder: Folder) -> None:
     user = folder.use()
     with closing(socket.create_server(("127.0.0.1", port))):
         folder.start()
-        until(folder.is_up, "the server")
+        wait_until(folder.is_up, SECONDS)
         assert folder.address()["port"] != port
     os.close(user)
 

@@ -18,9 +18,9 @@ async def rows(client: TurnClient, turn_id: str) -> dict[str, str]:
 async def test_calls_are_written_down_before_they_are_made(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client), token="t")
     turn_id = running.claim.place.turn_id
-    recorder = Recorder(client.turns, turn_id, f"{turn_id}.t")
+    recorder = Recorder(client.turns, turn_id, f"{turn_id}.t", intended(""))
     first = recorder.next_call_id()
-    assert first == recorder.first_call().call_id == running.call_id
+    assert first == recorder.first.call_id == running.call_id
     await recorder.intend(intended(first))
     recorder.settle(paid(first))
     assert await rows(client, turn_id) == {first: "intended"}, "the claim entered it, the commit settles it"
@@ -31,13 +31,5 @@ async def test_calls_are_written_down_before_they_are_made(client: TurnClient) -
     assert await rows(client, turn_id) == {first: "ok", second: "intended"}
     recorder.settle(paid(second))
     assert [call.call_id for call in recorder.made] == [first, second]
-    assert recorder.unused() == []
     assert recorder.take() == [paid(second)]
     assert recorder.take() == []
-
-
-async def test_a_call_that_was_never_made_is_not_left_open(client: TurnClient) -> None:
-    recorder = Recorder(client.turns, "turn", "turn.t")
-    (unused,) = recorder.unused()
-    assert (unused.call_id, unused.outcome, unused.cost) == ("turn.t.1", "lost", None)
-    assert recorder.made == []

@@ -10,7 +10,7 @@ from aiforge.testing import FakeProvider
 from tests.support.runners import LocalWorker
 from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, take
-from tests.support.turns import claim, expire, state, submit
+from tests.support.turns import SUSPECT_AFTER, claim, expire, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.queues import queue
@@ -63,7 +63,7 @@ async def test_a_poison_turn_ends_and_lets_the_next_one_pass(
     poison = await submit(client, conversation_id="c")
     following = await submit(client, conversation_id="c")
     async with LocalWorker(client, provider) as worker:
-        for _ in range(5):
+        for _ in range(SUSPECT_AFTER + client.settings.max_attempts):
             await claim(client.turns, poison)
             await expire(client.turns, poison.turn_id, int(poison.turn_id[:2]))
             await worker.reaper.tick()
@@ -116,7 +116,7 @@ async def test_a_poison_item_becomes_a_row(client: TurnClient, provider: FakePro
         BatchRequest(items=[BatchItem(message="poison", id="p"), BatchItem(message="harmless")])
     )
     async with LocalWorker(client, provider) as worker:
-        for _ in range(5):
+        for _ in range(SUSPECT_AFTER + client.settings.max_attempts):
             while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
                 if taken.items != [0]:
                     await taken.answer_all()

@@ -87,10 +87,10 @@ def test_an_item_comes_before_its_batch(provider: FakeProvider) -> None:
     )
     taken = Slice("batch_00" + "0" * 20, 0, 1, False, 0.0, "t", defaults, [])
     made = specs(provider)
-    spec = made.of_item(taken, BatchItem(message="Hello?", model="i-model", metadata={"i": "1"}))
+    spec = made.of_item(taken, 0, BatchItem(message="Hello?", model="i-model", metadata={"i": "1"}))
     assert (spec.system_prompt, spec.model_name, spec.params.max_tokens) == ("batch", "i-model", 7)
     assert (spec.metadata, spec.history, spec.stream) == ({"i": "1"}, (), False)
-    assert made.of_item(taken, BatchItem(message="Hello?")).metadata == {"b": "1"}
+    assert made.of_item(taken, 0, BatchItem(message="Hello?")).metadata == {"b": "1"}
 
 
 def test_what_this_worker_does_not_have(provider: FakeProvider) -> None:

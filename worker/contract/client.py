@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Self
 import msgspec
 
 from aiforge.core.events import Cancelled, Event
+from aiforge.core.settings import AIForgeSettings
 from aiforge.tools import registry
 from worker.contract import records
 from worker.contract.batches import BatchStore
@@ -65,6 +66,7 @@ class TurnClient:
         self.batches = BatchStore(self.connection, settings)
         self._reader = Reader(self.connection, self.turns.keys)
         self._waker = waker
+        self._tools = registry.names(AIForgeSettings.load())
 
     @classmethod
     async def connect(cls, settings: ContractSettings) -> Self:
@@ -97,7 +99,7 @@ class TurnClient:
 
         With the same `idempotency_key` and body, the same turn is returned, marked `replayed`.
         """
-        check_turn(request)
+        check_turn(request, self._tools)
         if conversation_id is not None:
             check_conversation_id(conversation_id)
         place = self._place(tenant, conversation_id, idempotency_key)
@@ -165,7 +167,7 @@ class TurnClient:
 
     async def submit_batch(self, request: BatchRequest, *, tenant: str = "default") -> Batch:
         """Store all items, then wake as many workers as the batch's window allows."""
-        check_batch(request)
+        check_batch(request, self._tools)
         batch = await self.batches.create(request, tenant)
         self._waker.wake(batch.batch_id, times=min(batch.total, self.settings.batch_window))
         return batch
@@ -228,28 +230,30 @@ def check_conversation_id(conversation_id: str) -> None:
         )
 
 
-def check_turn(request: TurnRequest) -> None:
+def check_turn(request: TurnRequest, tools: frozenset[str]) -> None:
     """Raises InvalidInput naming the field that is wrong."""
-    _check_request(request.message, request, "message")
+    _check_request(request.message, request, "message", tools)
 
 
-def check_batch(request: BatchRequest) -> None:
+def check_batch(request: BatchRequest, tools: frozenset[str]) -> None:
     """Raises InvalidInput naming the field or item that is wrong."""
     if not 1 <= len(request.items) <= MAX_BATCH_ITEMS:
         raise InvalidInput(f"a batch has 1 to {MAX_BATCH_ITEMS} items", param="items")
-    _check_parameters(request, "")
+    _check_parameters(request, "", tools)
     ids: set[str] = set()
     for index, item in enumerate(request.items):
-        _check_request(item.message, item, f"items[{index}].message")
+        _check_request(item.message, item, f"items[{index}].message", tools)
         if item.id is not None:
             if item.id in ids:
                 raise InvalidInput(f"the id {item.id!r} appears twice", param=f"items[{index}].id")
             ids.add(item.id)
 
 
-def _check_request(message: str | list[dict[str, Any]], request: Any, param: str) -> None:
+def _check_request(
+    message: str | list[dict[str, Any]], request: Any, param: str, tools: frozenset[str]
+) -> None:
     _check_message(message, param)
-    _check_parameters(request, param.removesuffix("message"))
+    _check_parameters(request, param.removesuffix("message"), tools)
 
 
 def _check_message(message: str | list[dict[str, Any]], param: str) -> None:
@@ -266,16 +270,16 @@ def _check_message(message: str | list[dict[str, Any]], param: str) -> None:
         raise InvalidInput(f"{param} is longer than {MAX_MESSAGE_BYTES} bytes", param=param)
 
 
-def _check_parameters(request: Any, prefix: str) -> None:
+def _check_parameters(request: Any, prefix: str, tools: frozenset[str]) -> None:
     if request.temperature is not None and not 0 <= request.temperature <= 2:
         raise InvalidInput("temperature must be from 0 to 2", param=f"{prefix}temperature")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise InvalidInput("max_tokens must be at least 1", param=f"{prefix}max_tokens")
     if request.model is not None and not request.model.strip():
         raise InvalidInput("model must not be empty", param=f"{prefix}model")
-    unknown = set(request.tools or ()) - registry.names()
+    unknown = set(request.tools or ()) - tools
     if unknown:
-        known = ", ".join(sorted(registry.names()))
+        known = ", ".join(sorted(tools))
         raise InvalidInput(f"unknown tool {min(unknown)!r}; known: {known}", param=f"{prefix}tools")
 
 

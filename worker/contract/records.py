@@ -136,6 +136,9 @@ def settled(calls: Sequence[ProviderCall]) -> list[Argument]:
 
 
 def _amounts(call: ProviderCall) -> list[Argument]:
+    if call.outcome == "lost":
+        # Its estimate stands in its row; the totals hold what was reported.
+        return [f"{call.provider}||calls:lost", 1]
     usage = call.usage or Usage()
     # A model that never answered may be a caller's invention: it gets no field of its own.
     spoke = call.outcome == "ok" or usage.input_tokens or usage.output_tokens

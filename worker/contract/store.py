@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from aiforge.core.events import Event, Queued
+from aiforge.core.events import decode as decode_event
 from aiforge.core.events import encode as encode_event
 from aiforge.core.types import ProviderCall
 from worker.contract import records
@@ -36,6 +37,7 @@ WAKE_MS: Final = 5_000
 LONGEST_WAKE_MS: Final = 60_000
 REAPER_LOCK_MS: Final = 2_000
 REAP_LIMIT: Final = 500
+LATEST_EVENTS: Final = 2_000
 
 Refusal = Literal["gone", "newer", "later", "refused"]
 
@@ -263,8 +265,9 @@ class TurnStore:
         self, owner: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
     ) -> None:
         """Write rows outside of a claim or commit; `owner` is a turn or a batch."""
-        record = self.keys.batch(owner) if is_batch(owner) else self.keys.turn(owner)
-        names = [self.keys.ledger(owner), self.keys.totals(shard_of_id(owner)), record]
+        keys = self.keys
+        records_of = [keys.batch(owner), keys.slices(owner)] if is_batch(owner) else [keys.turn(owner)]
+        names = [keys.ledger(owner), keys.totals(shard_of_id(owner)), *records_of]
         rows = [part for call in intended for part in (call.call_id, records.encode(call))]
         arguments: list[Argument] = [len(settled), len(intended), *records.settled(settled), *rows]
         await self.connection.run("ledger", names, arguments)
@@ -273,6 +276,22 @@ class TurnStore:
         """The provider calls of a turn or batch."""
         rows = records.fields(await self.connection.command("HGETALL", self.keys.ledger(owner)))
         return [msgspec.json.decode(row, type=ProviderCall) for row in rows.values()]
+
+    async def left_behind(self, place: Place) -> tuple[TurnRequest, list[StoredMessage], list[Event]]:
+        """A turn's request, the memory it was given, and its latest events: what a dead attempt leaves."""
+        keys = self.keys
+        body, window, events = await self.connection.commands(
+            [
+                ("HGET", keys.turn(place.turn_id), "body"),
+                ("LRANGE", keys.messages(*place[1:]), -DEFAULT_MEMORY_K, -1),
+                ("LRANGE", keys.log(place.turn_id), -LATEST_EVENTS, -1),
+            ]
+        )
+        return (
+            msgspec.json.decode(body, type=TurnRequest),
+            [msgspec.json.decode(message, type=StoredMessage) for message in window],
+            [decode_event(event) for event in events],
+        )
 
     async def open(self, tenant: str, conversation_id: str, settings: ConversationSettings) -> Conversation:
         """Create a conversation; Conflict when the tenant has it already."""

@@ -179,6 +179,23 @@ class Transport:
         # Raised out here: aiohttp's frames know the key, and an error's context keeps its frames.
         raise failure
 
+    async def get(self, url: str, *, key: SecretStr | None, seconds: float) -> bytes | None:
+        """The body at `url`, None for whatever is no success within `seconds`. Nothing is repeated."""
+        pool = self._pools.get(loop := asyncio.get_running_loop()) or await self._open(loop)
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                pool.session.get(
+                    url,
+                    headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else None,
+                    proxy=self._proxy(url),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                return await response.read() if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later call opens new ones."""
         pool = self._pools.get(asyncio.get_running_loop())

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import operator
-import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypedDict, cast
 
 import msgspec
@@ -24,14 +24,16 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from aiforge.core.events import Event, Preamble, Token, ToolResult
+from aiforge.core.deltas import AssembledCall
+from aiforge.core.events import Event, Preamble, RequiresAction, Token, ToolCall, ToolResult
 from aiforge.core.router import own_prices
 from aiforge.core.types import APITimeoutError
 from aiforge.modules.chat.calls import Calls, Reply, Request
-from aiforge.modules.chat.prompts import LIMIT_ANSWER, SUMMARY_MESSAGE
-from aiforge.modules.chat.schemas import ToolCallRecord
+from aiforge.modules.chat.prompted import in_words, valid_name
+from aiforge.modules.chat.prompts import LIMIT_ANSWER
+from aiforge.modules.chat.schemas import PendingQuestion, ToolCallRecord
 from aiforge.modules.chat.toolbox import PendingCall, Toolbox, read_call
-from aiforge.modules.chat.turn import Recorder, TurnResult, TurnSpec
+from aiforge.modules.chat.turn import Recorder, Resume, TurnResult, TurnSpec, instructions
 from aiforge.tools.binding import bind
 
 __all__ = [
@@ -47,9 +49,6 @@ __all__ = [
 
 TURN: Final = "turn"
 """Where a node finds its turn in the config's `configurable`."""
-
-NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
-"""What providers refuse in a tool's name, even in one that the model made up."""
 
 
 class ChatAgentState(TypedDict):
@@ -72,8 +71,17 @@ class _Turn:
 
     def __init__(self, spec: TurnSpec, emit: Callable[[Event], None], recorder: Recorder) -> None:
         self.stream = spec.stream
+        self.native = spec.native_tools
+        self.budget = spec.budget
+        self.max_tokens = spec.params.max_tokens
+        self.begins = 0
+        """Where the turn's own messages begin in the state's."""
         self.emit = emit
-        self.toolbox = Toolbox(bind(spec.tools), spec.settings.TOOL_TIMEOUT)
+        self.toolbox = Toolbox(bind(spec.tools), spec.settings.TOOL_TIMEOUT, spec.turn_id)
+        self.answers = spec.resume.answers if spec.resume else {}
+        self.announced: set[str] = set()
+        """Calls whose ToolCall event went out, before a pause or since."""
+        self.pending: PendingQuestion | None = None
         self.iteration_limit = False
         self.calls = Calls(
             model=spec.model,
@@ -97,9 +105,13 @@ async def run_turn(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: R
     """
     turn = _Turn(spec, emit, recorder)
     start = _initial_state(spec)
+    turn.begins = len(start["messages"]) - 1
+    if spec.resume is not None:
+        turn.begins, start = _resumed_state(spec, spec.resume, turn)
+    uses_graph = turn.toolbox.schemas or start["tool_calls"]
     try:
         async with asyncio.timeout(spec.settings.TURN_TIMEOUT) as deadline:
-            final = await (_run_graph(start, turn) if turn.toolbox.schemas else _run_route(start, turn))
+            final = await (_run_graph(start, turn) if uses_graph else _run_route(start, turn))
     except TimeoutError:
         if not deadline.expired():
             raise
@@ -108,9 +120,9 @@ async def run_turn(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: R
             provider=spec.provider,
             model=spec.model_name,
         ) from None
-    gained = final["messages"][len(start["messages"]) - 1 :]
+    gained = final["messages"][turn.begins :]
     return TurnResult(
-        answer=gained[-1]["content"],
+        answer="" if turn.pending else gained[-1]["content"],
         messages=gained,
         tool_calls=[
             ToolCallRecord(tool=result["tool"], input=result["input"], output=result["output"])
@@ -121,16 +133,12 @@ async def run_turn(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: R
         usage=turn.calls.usage,
         calls=turn.calls.settled,
         model=spec.model_name,
+        pending=turn.pending,
     )
 
 
 def _initial_state(spec: TurnSpec) -> ChatAgentState:
-    messages: list[dict[str, Any]] = []
-    if spec.system_prompt:
-        messages.append({"role": "system", "content": spec.system_prompt})
-    if spec.summary:
-        messages.append({"role": "system", "content": SUMMARY_MESSAGE.format(summary=spec.summary)})
-    messages.extend(spec.history)
+    messages = [*instructions(spec.system_prompt, spec.summary), *spec.history]
     messages.append({"role": "user", "content": spec.message})
     return {
         "messages": messages,
@@ -144,6 +152,42 @@ def _initial_state(spec: TurnSpec) -> ChatAgentState:
         "total_output_tokens": 0,
         "model": spec.model_name,
     }
+
+
+def _resumed_state(spec: TurnSpec, resume: Resume, turn: _Turn) -> tuple[int, ChatAgentState]:
+    """Where the paused turn begins, and the state that it was in when it was paused."""
+    state = _initial_state(spec)
+    before = state["messages"][:-1]
+    outputs = {m["tool_call_id"]: m["content"] for m in resume.messages if m["role"] == "tool"}
+    calls = [_pending_call(call, turn) for m in resume.messages for call in m.get("tool_calls") or ()]
+    left = [call for call in calls if call.id not in outputs]
+    turn.announced.update(call.id for call in calls)
+    message = resume.messages[0]["content"]
+    return len(before), {
+        **state,
+        "messages": before + resume.messages,
+        "current_input": message if isinstance(message, str) else _text_of(message),
+        "tool_calls": [msgspec.structs.asdict(call) for call in left],
+        "tool_results": [
+            _record(call, outputs[call.id], not outputs[call.id].startswith("error: "))
+            for call in calls
+            if call.id in outputs
+        ],
+        "iteration": sum("tool_calls" in m for m in resume.messages) - bool(left),
+    }
+
+
+def _pending_call(call: dict[str, Any], turn: _Turn) -> PendingCall:
+    """A call that is read from messages, under the name that its tool has here."""
+    function = call["function"]
+    name = next(
+        (name for name in turn.toolbox.names if valid_name(name) == function["name"]), function["name"]
+    )
+    return read_call(AssembledCall(call["id"], name, function["arguments"]))
+
+
+def _record(call: PendingCall, output: str, ok: bool) -> dict[str, Any]:
+    return {"id": call.id, "tool": call.tool, "input": call.input, "output": output, "ok": ok}
 
 
 def _text_of(parts: list[dict[str, Any]]) -> str:
@@ -188,30 +232,54 @@ async def _run_route(start: ChatAgentState, turn: _Turn) -> ChatAgentState:
 
 
 async def route(state: ChatAgentState, config: RunnableConfig) -> dict[str, Any]:
-    """Ask the model: it answers, or asks for tools."""
+    """Ask the model: it answers, or asks for tools. A turn that goes on after a pause has asked before."""
+    if state["tool_calls"]:
+        return {"trace": [{"node": "route", "tools": [call["tool"] for call in state["tool_calls"]]}]}
     return await _ask("route", state, _turn(config))
 
 
 async def execute_tool(state: ChatAgentState, config: RunnableConfig) -> dict[str, Any]:
-    """Run all pending tool calls side by side."""
+    """Run all pending tool calls side by side, but for those that wait for a human: they pause the turn."""
     turn = _turn(config)
     pending = [PendingCall(**call) for call in state["tool_calls"]]
-    results = await turn.toolbox.run(pending, state["iteration"], turn.emit)
+    for call in pending:
+        if call.id not in turn.announced:
+            turn.announced.add(call.id)
+            turn.emit(ToolCall(call.id, call.tool, call.input, state["iteration"]))
+    questions = {
+        call.id: question
+        for call in pending
+        if call.id not in turn.answers and (question := turn.toolbox.question(call))
+    }
+    ready = [call for call in pending if call.id not in questions]
+    results = await turn.toolbox.run(ready, state["iteration"], turn.emit, turn.answers)
+    if questions:
+        turn.pending = next(iter(questions.values()))
+        turn.emit(RequiresAction(turn.pending.question_id, turn.pending.kind, turn.pending.text))
     return {
-        "messages": state["messages"] + [_tool_message(result) for result in results],
+        "messages": _with_results(state["messages"], results),
         "tool_calls": [],
         "tool_results": [
-            {"id": call.id, "tool": call.tool, "input": call.input, "output": result.output, "ok": result.ok}
-            for call, result in zip(pending, results, strict=True)
+            _record(call, result.output, result.ok) for call, result in zip(ready, results, strict=True)
         ],
-        "iteration": state["iteration"] + 1,
-        "trace": [{"node": "execute_tool", "tools": [call.tool for call in pending]}],
+        "iteration": state["iteration"] + (not questions),
+        "trace": [{"node": "execute_tool", "tools": [call.tool for call in ready]}],
     }
+
+
+def _with_results(messages: list[dict[str, Any]], results: list[ToolResult]) -> list[dict[str, Any]]:
+    """The results behind those that the round has, all in the order of its calls."""
+    asked = max(n for n, message in enumerate(messages) if message.get("tool_calls"))
+    order = {call["id"]: n for n, call in enumerate(messages[asked]["tool_calls"])}
+    told = [*messages[asked + 1 :], *map(_tool_message, results)]
+    return [*messages[: asked + 1], *sorted(told, key=lambda message: order[message["tool_call_id"]])]
 
 
 async def process_result(state: ChatAgentState, config: RunnableConfig) -> dict[str, Any]:
     """Ask the model again, now that it has the results; at the cap without tools, so that it answers."""
     turn = _turn(config)
+    if turn.pending is not None:
+        return {"trace": [{"node": "process_result", "tools": []}]}
     turn.iteration_limit = state["iteration"] >= state["max_tool_iterations"]
     return await _ask("process_result", state, turn)
 
@@ -224,14 +292,10 @@ def _turn(config: RunnableConfig) -> _Turn:
 
 async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
     before = turn.calls.usage
-    reply = await turn.calls.ask(
-        Request(
-            messages=state["messages"],
-            tools=None if turn.iteration_limit else turn.toolbox.schemas or None,
-            round=state["iteration"] if turn.stream else None,
-            may_be_empty=turn.iteration_limit,
-        )
-    )
+    request = _request(state, turn)
+    reply = await turn.calls.ask(request)
+    if turn.budget is not None and reply.usage is not None:
+        turn.budget.compare(request.messages, request.tools, reply.usage)
     pending = _with_new_ids([read_call(call) for call in reply.tool_calls], state["messages"])
     after = turn.calls.usage
     return {
@@ -241,6 +305,24 @@ async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
         "total_input_tokens": after.input_tokens - before.input_tokens,
         "total_output_tokens": after.output_tokens - before.output_tokens,
     }
+
+
+def _request(state: ChatAgentState, turn: _Turn) -> Request:
+    schemas, last = turn.toolbox.schemas, turn.iteration_limit
+    messages = state["messages"]
+    if turn.budget is not None:
+        messages = turn.budget.fit(messages, schemas, current=turn.begins, max_tokens=turn.max_tokens)
+    request = Request(
+        messages=messages,
+        tools=None if last else schemas or None,
+        round=state["iteration"] if turn.stream else None,
+        may_be_empty=last,
+    )
+    if turn.native:
+        return request
+    return replace(
+        request, messages=in_words(request.messages, schemas, last=last), tools=None, prompted=schemas or None
+    )
 
 
 def _with_new_ids(calls: list[PendingCall], messages: list[dict[str, Any]]) -> list[PendingCall]:
@@ -257,7 +339,7 @@ def _with_new_ids(calls: list[PendingCall], messages: list[dict[str, Any]]) -> l
 def _assistant_message(reply: Reply, pending: list[PendingCall], round_: int, turn: _Turn) -> dict[str, Any]:
     text = reply.answer
     if pending:
-        if text:
+        if text and turn.native:
             turn.emit(Preamble(text, round_))
         return {
             "role": "assistant",
@@ -277,7 +359,7 @@ def _openai_call(call: PendingCall) -> dict[str, Any]:
         "id": call.id,
         "type": "function",
         "function": {
-            "name": NOT_IN_NAMES.sub("_", call.tool)[:64] or "unknown",
+            "name": valid_name(call.tool),
             "arguments": msgspec.json.encode(call.input).decode(),
         },
     }

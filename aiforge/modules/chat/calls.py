@@ -37,6 +37,7 @@ from aiforge.core.types import (
     UnavailableError,
     Usage,
 )
+from aiforge.modules.chat.prompted import Held, read_reply
 from aiforge.modules.chat.turn import Recorder
 
 EMPTY_AGAIN: Final = frozenset({"length", "content_filter"})
@@ -45,10 +46,14 @@ EMPTY_AGAIN: Final = frozenset({"length", "content_filter"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the model is asked. Tokens of `round` are emitted as they come, unless it is None: no stream."""
+    """What the model is asked. Tokens of `round` are emitted as they come, unless it is None: no stream.
+
+    Tools are offered natively with `tools`; `prompted` are those that `messages` offer in words.
+    """
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    prompted: list[dict[str, Any]] | None = None
     round: int | None = None
     purpose: Purpose = "answer"
     may_be_empty: bool = False
@@ -57,7 +62,7 @@ class Request:
 class Reply:
     """What the model said in one call, filled while it speaks. Times are of `perf_counter`."""
 
-    __slots__ = ("finish", "first_at", "pieces", "started", "text", "tool_calls", "usage")
+    __slots__ = ("finish", "first_at", "held", "pieces", "started", "text", "tool_calls", "usage")
 
     def __init__(self) -> None:
         self.started = perf_counter()
@@ -67,6 +72,7 @@ class Reply:
         self.tool_calls: list[AssembledCall] = []
         self.usage: Usage | None = None
         self.finish = ""
+        self.held: Held | None = None
 
     @property
     def answer(self) -> str:
@@ -158,6 +164,8 @@ class Calls:
             await self._read_whole(request, reply, call_id)
         else:
             await self._read_stream(request, request.round, reply, call_id)
+        if request.prompted:
+            self._read_words(request, request.prompted, reply)
         if not request.may_be_empty and not reply.tool_calls and not reply.answer.strip():
             raise EmptyAnswerError(
                 f"the model's answer is empty (finish reason {reply.finish!r})",
@@ -168,6 +176,7 @@ class Calls:
 
     async def _read_stream(self, request: Request, round_: int, reply: Reply, call_id: str) -> None:
         emit, text = self._emit, reply.text
+        held = Held(lambda text: emit(Token(text, round_))) if request.prompted else None
         async for delta in stream_deltas(
             self._model, request.messages, tools=request.tools, params=self._params, call_id=call_id
         ):
@@ -176,7 +185,10 @@ class Calls:
             match delta:
                 case TextDelta():
                     text.append(delta.text)
-                    emit(Token(delta.text, round_))
+                    if held is None:
+                        emit(Token(delta.text, round_))
+                    else:
+                        held.add(delta.text)
                 case ToolCallDelta():
                     reply.pieces.append(delta)
                 case UsageDelta():
@@ -185,6 +197,7 @@ class Calls:
                     reply.finish = delta.reason
         if request.tools:
             reply.tool_calls = assemble(reply.pieces)
+        reply.held = held
 
     async def _read_whole(self, request: Request, reply: Reply, call_id: str) -> None:
         completion = await complete(
@@ -195,6 +208,16 @@ class Calls:
         reply.finish = completion.finish_reason
         if request.tools:
             reply.tool_calls = completion.tool_calls
+
+    @staticmethod
+    def _read_words(request: Request, schemas: list[dict[str, Any]], reply: Reply) -> None:
+        """Look for calls in the reply's text; where none is offered any more, one is no answer either."""
+        calls, words = read_reply(reply.answer, schemas)
+        if calls:
+            reply.text = [] if request.may_be_empty else [words]
+            reply.tool_calls = [] if request.may_be_empty else calls
+        elif reply.held is not None:
+            reply.held.release()
 
     def _settle(
         self, intended: ProviderCall, reply: Reply, outcome: Outcome, usage: Usage, code: str | None = None

@@ -6,12 +6,14 @@ message, so that no answer stands without its question and no tool result withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from aiforge.modules.chat.prompts import SUMMARIZE_MEMORY_PROMPT
+from aiforge.core.tokens import count_messages
+from aiforge.modules.chat.prompts import MAY_HAVE_RUN, NOT_EXECUTED, SUMMARIZE_MEMORY_PROMPT
+from aiforge.modules.chat.quote import quote
 
 MODES: Final = ("buffer", "summary", "none")
 
@@ -34,6 +36,47 @@ def recent_from(messages: Sequence[Mapping[str, Any]], k: int) -> int:
     return start
 
 
+def summarized(
+    messages: Sequence[Mapping[str, Any]], k: int, *, keep: int | None, over: bool, tail: int
+) -> int:
+    """How many of the first messages a summary is to cover; 0 while there is no need.
+
+    There is past `2 * k` messages, and when the request is `over` its tokens. The last `keep`
+    messages stay, whatever they cost; where None is given, the last `k`, or fewer turns of them if
+    they have more than `tail` tokens, or the next request would be over again.
+    """
+    if not over and len(messages) <= 2 * k:
+        return 0
+    start = recent_from(messages, k if keep is None else keep)
+    if over and keep is None:
+        while start < len(messages) and (start == 0 or count_messages(messages[start:]) > tail):
+            start += 1
+            while start < len(messages) and messages[start]["role"] != "user":
+                start += 1
+    return start
+
+
+def settled(messages: Sequence[dict[str, Any]], *, started: Collection[str] = ()) -> list[dict[str, Any]]:
+    """`messages` with a result for every call that has none, as a turn needs it that does not go on.
+
+    `started` are the ids of the calls that may have had their effect.
+    """
+    done: list[dict[str, Any]] = []
+    waiting: list[str] = []
+    for message in [*messages, None]:
+        if message is not None and message["role"] == "tool":
+            waiting.remove(message["tool_call_id"])
+            done.append(message)
+            continue
+        for call_id in waiting:
+            text = MAY_HAVE_RUN if call_id in started else NOT_EXECUTED
+            done.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        if message is not None:
+            waiting = [call["id"] for call in message.get("tool_calls") or ()]
+            done.append(message)
+    return done
+
+
 class Memory:
     """The messages of one conversation under one of the three modes."""
 
@@ -43,6 +86,10 @@ class Memory:
         self._mode = mode
         self._k = k
         self._messages: list[dict[str, Any]] = []
+
+    @property
+    def summarizes(self) -> bool:
+        return self._mode == "summary"
 
     def window(self) -> list[dict[str, Any]]:
         """The messages that the next request begins with."""
@@ -56,11 +103,13 @@ class Memory:
         if self._mode == "buffer":
             self._messages = trim(self._messages, self._k)
 
-    def to_summarize(self) -> list[dict[str, Any]]:
-        """The messages that a summary should take the place of; empty while there are too few."""
-        if self._mode != "summary" or len(self._messages) <= 2 * self._k:
+    def to_summarize(
+        self, *, over: bool = False, keep: int | None = None, tail: int = 0
+    ) -> list[dict[str, Any]]:
+        """The messages that a summary should take the place of; see `summarized`."""
+        if not self.summarizes:
             return []
-        return self._messages[: recent_from(self._messages, self._k)]
+        return self._messages[: summarized(self._messages, self._k, keep=keep, over=over, tail=tail)]
 
     def replace(self, summarized: int, summary: str) -> None:
         """Let `summary` stand for the first `summarized` messages and the summary before it."""
@@ -68,21 +117,22 @@ class Memory:
         self.summary = summary
 
 
-def summary_request(messages: Sequence[Mapping[str, Any]], earlier: str | None) -> list[dict[str, Any]]:
-    """What the model is asked when `messages`, and an earlier summary, are to become one summary."""
-    parts = [f"<earlier_summary>\n{earlier}\n</earlier_summary>"] if earlier else []
-    parts.extend(_quoted(message) for message in messages)
+def summary_request(quoted: Sequence[str], earlier: str | None) -> list[dict[str, Any]]:
+    """What the model is asked when quoted messages, and an earlier summary, are to become one summary."""
+    parts = [f"<earlier_summary>\n{quote(earlier, 'earlier_summary')}\n</earlier_summary>"] if earlier else []
+    text = quote("\n".join([*parts, *quoted]), "conversation")
     return [
         {"role": "system", "content": SUMMARIZE_MEMORY_PROMPT},
-        {"role": "user", "content": "<conversation>\n" + "\n".join(parts) + "\n</conversation>"},
+        {"role": "user", "content": f"<conversation>\n{text}\n</conversation>"},
     ]
 
 
-def _quoted(message: Mapping[str, Any]) -> str:
+def quoted(message: Mapping[str, Any]) -> str:
+    """A message as a line or more of a conversation that is only talked about."""
     content = message.get("content")
     text = content if isinstance(content, str) else msgspec.json.encode(content).decode() if content else ""
     calls = "".join(
         f"\n[asks for {call['function']['name']} {call['function']['arguments']}]"
         for call in message.get("tool_calls") or ()
     )
-    return f"{message['role']}: {text}{calls}"
+    return quote(f"{message['role']}: {text}{calls}", "earlier_summary")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import dataclass
-from time import perf_counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from langchain_core.language_models import BaseChatModel
@@ -13,45 +10,65 @@ from langchain_core.language_models import BaseChatModel
 from aiforge.core import bridge
 from aiforge.core.base import BaseModule, CallLog
 from aiforge.core.deltas import CallParams
-from aiforge.core.events import Error, Event, Message, Token
+from aiforge.core.events import Event, Token
 from aiforge.core.prompts import resolve_prompt
+from aiforge.core.request import Action
 from aiforge.core.types import AIForgeError, ConfigError
-from aiforge.modules.chat.agent import TurnResult, TurnSpec, run_turn
-from aiforge.modules.chat.memory import MODES, Memory
+from aiforge.core.windows import ContextWindow, WindowFinder
+from aiforge.modules.chat.budget import Budget
+from aiforge.modules.chat.checks import (
+    check_hook,
+    check_message,
+    check_options,
+    check_text,
+    checked_metadata,
+)
+from aiforge.modules.chat.conversation import Conversation
+from aiforge.modules.chat.memory import Memory
 from aiforge.modules.chat.order import TurnOrder
+from aiforge.modules.chat.prompted import takes_tools, with_instructions
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
-from aiforge.modules.chat.schemas import ChatResponse
-from aiforge.modules.chat.summary import summarize
+from aiforge.modules.chat.schemas import ChatResponse, PendingQuestion
+from aiforge.modules.chat.stores.protocol import Store
+from aiforge.modules.chat.turns import (
+    Answer,
+    Ask,
+    Dispatcher,
+    Finished,
+    OnEvent,
+    Turns,
+    error_event,
+    hook_of,
+    ignore,
+    message_event,
+)
+from aiforge.modules.chat.versions import Versions
 from aiforge.modules.chat.watch import WatchedTurn
 from aiforge.tools.binding import bind
 
-ABSENT: Final = frozenset(
-    {"actions", "conversation_id", "hooks", "mcp", "mcp_servers", "messages_to_keep", "on_event", "store"}
-    | {"tokens_before_summarize"}
-)
+ABSENT: Final = frozenset({"hooks", "mcp", "mcp_servers"})
 """Options of agents of this kind that this one does not have; they are refused, not ignored."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
-    """A turn that ended well and that memory does not know yet."""
-
-    result: TurnResult
-    memory: Memory
-    log: CallLog
-    latency_ms: float
-
-
-class ChatAgent(BaseModule):
+class ChatAgent(Versions, BaseModule):
     """A multi-turn chat agent.
 
     Turns of one agent run one at a time, in the order in which they were asked for, from whatever
     thread or event loop. A turn is all or nothing: what fails, is cancelled or is not read to its
     end leaves no trace in memory. Keywords are fields of `AIForgeSettings`; `llm` is a LangChain
-    chat model to use instead of the provider's.
+    chat model to use instead of the provider's. `native_tools=False` offers tools in words; None
+    does so for models without tool calling.
+
+    A tool with `approval = True` (a LangChain tool with `metadata={"approval": True}`) is run only once
+    a human allows it: the response's `question` says what is asked, and `resume` goes on.
+
+    With a `store`, conversation `conversation_id` goes on where it was left, in whatever process, and
+    its past can be looked at. `on_event` is called with every event, or with event and `ChatRequest`
+    when it takes two; what it raises ends the turn. `actions` is called, or awaited, once with every
+    `Action` that a tool or hook recorded, after the turn's commit.
 
     Raises ValueError on an unknown `memory` mode and on `memory_k` or `max_tool_iterations` below 1,
-    TypeError on a tool that is none, ConfigError on everything else that is wrong.
+    TypeError on a tool, store or hook that is none, ConfigError on everything else that is wrong.
     """
 
     def __init__(  # noqa: PLR0917  # the documented order
@@ -66,50 +83,53 @@ class ChatAgent(BaseModule):
         *,
         native_tools: bool | None = None,
         llm: BaseChatModel | None = None,
+        store: Store | None = None,
+        conversation_id: str | None = None,
+        on_event: OnEvent | None = None,
+        actions: Dispatcher | None = None,
+        tokens_before_summarize: int | None = None,
+        messages_to_keep: int | None = None,
         **kwargs: Any,
     ) -> None:
-        if memory not in MODES:
-            raise ValueError(f"memory must be one of {', '.join(MODES)}, not {memory!r}")
-        _check_count("memory_k", memory_k)
-        _check_count("max_tool_iterations", max_tool_iterations)
-        if native_tools is False:
-            raise ConfigError("native_tools=False, the prompted protocol, is not part of this version")
+        check_options(memory, memory_k, max_tool_iterations, conversation_id, store)
+        check_hook("on_event", on_event, may_be_async=False)
+        check_hook("actions", actions, may_be_async=True)
         for name in ABSENT & kwargs.keys():
             raise ConfigError(f"{name}= is not part of this version")
-        self._tools = list(tools or ())
-        self._bound = bind(self._tools)
+        self._tools = _tool_list(tools)
+        bound = bind(self._tools)
+        summaries = {"TOKENS_BEFORE_SUMMARIZE": tokens_before_summarize, "MESSAGES_TO_KEEP": messages_to_keep}
+        kwargs.update((name, value) for name, value in summaries.items() if value is not None)
         super().__init__(quality=quality, provider=provider, llm=llm, **kwargs)
-        if self._bound and llm is None and self._settings.MINIMAL_ENDPOINT:
-            raise ConfigError(
-                "a MINIMAL_ENDPOINT takes no tools, and the prompted protocol is not part of this version"
-            )
-        self._system_prompt = resolve_prompt(
-            system_prompt, self._settings.SYSTEM_PROMPT, default=DEFAULT_SYSTEM_PROMPT
+        self._turns = self._new_turns(
+            system_prompt=system_prompt,
+            tools=bound,
+            native_tools=self._has_native_tools(native_tools),
+            max_tool_iterations=max_tool_iterations,
+            memory_mode=memory,
+            hook=hook_of(on_event),
+            dispatcher=actions,
         )
-        _check_text("system_prompt", self._system_prompt)
-        self._memory_mode = memory
         self._memory_k = memory_k
-        self._max_tool_iterations = max_tool_iterations
-        self._params = CallParams(
-            temperature=self._settings.TEMPERATURE, max_tokens=self._settings.MAX_TOKENS
-        )
         self._order = TurnOrder()
-        self._memory = self._new_memory()
-        self._last_response: ChatResponse | None = None
-        self._failed_summaries = 0
+        self._conversation = Conversation(self._new_memory, conversation_id=conversation_id, store=store)
 
     @property
     def system_prompt(self) -> str:
-        return self._system_prompt
+        """The prompt of turns without one of their own; tools that are offered in words are part of it."""
+        turns = self._turns
+        if turns.native_tools:
+            return turns.system_prompt
+        return with_instructions(turns.system_prompt, [tool.schema for tool in turns.tools])
 
     @property
     def conversation_id(self) -> str:
-        """16 hex characters; `reset` gives a new one."""
-        return self._memory.conversation_id
+        """16 hex characters, or what the constructor was given; `reset` gives a new one."""
+        return self._conversation.id
 
     @property
     def memory_mode(self) -> str:
-        return self._memory_mode
+        return self._turns.memory_mode
 
     @property
     def memory_k(self) -> int:
@@ -117,7 +137,7 @@ class ChatAgent(BaseModule):
 
     @property
     def max_tool_iterations(self) -> int:
-        return self._max_tool_iterations
+        return self._turns.max_tool_iterations
 
     @property
     def tools(self) -> list[Any]:
@@ -126,64 +146,107 @@ class ChatAgent(BaseModule):
     @property
     def last_response(self) -> ChatResponse | None:
         """The response of the latest turn that ended well, a streamed one too."""
-        return self._last_response
+        return self._turns.last_response
 
     @property
     def failed_summaries(self) -> int:
         """How often a summary could not be made; the history was left as it was."""
-        return self._failed_summaries
+        return self._turns.failed_summaries
 
-    def chat(self, message: str, *, system_prompt: str | None = None) -> ChatResponse:
+    @property
+    def context_window(self) -> ContextWindow:
+        """The model's window in tokens, and who said so, as far as it is known by now."""
+        return self._turns.budget.window
+
+    @property
+    def token_estimate_error(self) -> float | None:
+        """How far estimated token counts are off what the provider reported: 0.1 is 10 % too many."""
+        return self._turns.budget.estimate_error
+
+    @property
+    def question(self) -> PendingQuestion | None:
+        """What the last turn waits for, as far as this agent knows."""
+        paused = self._conversation.paused
+        return None if paused is None else PendingQuestion.model_validate(paused.question)
+
+    @property
+    def pending_actions(self) -> list[Action]:
+        """Actions of committed turns that were not dispatched; `deliver` tries again."""
+        return list(self._conversation.undelivered.values())
+
+    def chat(
+        self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
+    ) -> ChatResponse:
         """Send a message and wait for the response.
 
-        `system_prompt` holds for this turn only. Raises ValueError on an empty or over-long message,
-        ProviderError when the provider fails.
+        `system_prompt` holds for this turn only; hooks and tools see `metadata` in their
+        `current_request()`. Raises ValueError on an empty or over-long message, ProviderError when
+        the provider fails.
         """
-        return bridge.run(self.achat(message, system_prompt=system_prompt))
+        return bridge.run(self.achat(message, system_prompt=system_prompt, metadata=metadata))
 
-    async def achat(self, message: str, *, system_prompt: str | None = None) -> ChatResponse:
+    async def achat(
+        self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
+    ) -> ChatResponse:
         """`chat`, awaited. Cancelling it closes the connection to the provider."""
-        self._check(message, system_prompt)
+        ask = self._checked(message, system_prompt, metadata)
         async with self._order:
-            return self._commit(await self._turn(message, system_prompt, self._memory, _ignore, stream=False))
+            return await self._turns.commit(
+                await self._turns.run(ask, self._conversation, ignore, stream=False)
+            )
 
-    async def chat_stream(
-        self, message: str, *, system_prompt: str | None = None
+    def chat_stream(
+        self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> AsyncGenerator[str, None]:
         """The text of all rounds as the provider sends it; `last_response` has the rest afterwards.
 
         The agent's next turn waits until this is read to its end or closed. Closed early, it ends the
         turn and the connection.
         """
-        async with self._watched(message, system_prompt) as turn:
-            while (event := await turn.next()) is not None:
-                if isinstance(event, Token):
-                    yield event.text
-            self._commit(turn.result())
+        return self._texts(lambda: self._checked(message, system_prompt, metadata))
 
-    def achat_stream(self, message: str, *, system_prompt: str | None = None) -> AsyncGenerator[str, None]:
+    def achat_stream(
+        self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
+    ) -> AsyncGenerator[str, None]:
         """The same as `chat_stream`."""
-        return self.chat_stream(message, system_prompt=system_prompt)
+        return self.chat_stream(message, system_prompt=system_prompt, metadata=metadata)
 
-    async def astream_events(
-        self, message: str, *, system_prompt: str | None = None
+    def astream_events(
+        self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> AsyncGenerator[Event, None]:
-        """All that happens in the turn; Message is the last event.
+        """All that happens in the turn; the last event is Message, or RequiresAction when it pauses.
 
         A turn that fails ends with an Error event, and then raises what `achat` would raise.
         """
-        async with self._watched(message, system_prompt) as turn:
-            while (event := await turn.next()) is not None:
-                yield event
-            try:
-                response = self._commit(turn.result())
-            except AIForgeError as error:
-                yield Error(error.code, str(error), error.retryable)
-                raise
-            yield Message(response.message, iteration_limit=response.iteration_limit)
+        return self._events(lambda: self._checked(message, system_prompt, metadata))
+
+    def resume(self, question_id: str, answer: str) -> ChatResponse:
+        """Answer the question that the conversation's last turn waits for, and wait for its response.
+
+        "approved" or "yes" lets a call run that waits for approval; anything else is told to the model
+        as a refusal. The response counts what the turn costs from here on. A new message instead of an
+        answer gives the turn up. Raises ValueError when no such question is open.
+        """
+        return bridge.run(self.aresume(question_id, answer))
+
+    async def aresume(self, question_id: str, answer: str) -> ChatResponse:
+        """`resume`, awaited."""
+        checked = _answer(question_id, answer)
+        async with self._order:
+            return await self._turns.commit(
+                await self._turns.run(checked, self._conversation, ignore, stream=False)
+            )
+
+    def resume_stream(self, question_id: str, answer: str) -> AsyncGenerator[str, None]:
+        """`resume` as `chat_stream` streams."""
+        return self._texts(lambda: _answer(question_id, answer))
+
+    def resume_events(self, question_id: str, answer: str) -> AsyncGenerator[Event, None]:
+        """`resume` as `astream_events` streams."""
+        return self._events(lambda: _answer(question_id, answer))
 
     def run(self, text: str, **kwargs: Any) -> ChatResponse:
-        """The same as `chat`; takes `system_prompt` as a keyword."""
+        """The same as `chat`; takes its keywords."""
         return self.chat(text, **kwargs)
 
     async def arun(self, text: str, **kwargs: Any) -> ChatResponse:
@@ -199,125 +262,96 @@ class ChatAgent(BaseModule):
         return self.chat_stream(text, **kwargs)
 
     def reset(self) -> None:
-        """Forget the conversation and begin a new one; a turn that is running ends in the old one."""
-        self._memory = self._new_memory()
+        """Leave the conversation and begin a new one; a turn that is running ends in the old one.
+
+        A store keeps the old one.
+        """
+        self._conversation = self._conversation.fresh()
+
+    def deliver(self) -> int:
+        """Dispatch the actions that were not; how many are dispatched now."""
+        return bridge.run(self.adeliver())
+
+    async def adeliver(self) -> int:
+        """`deliver`, awaited."""
+        async with self._order:
+            await self._conversation.catch_up()
+            return await self._turns.dispatch(self._conversation, self.pending_actions)
 
     async def _run_alone(self, text: str, log: CallLog) -> ChatResponse:
-        self._check(text, None)
-        memory = self._new_memory()
-        return self._response(await self._turn(text, None, memory, _ignore, stream=False, log=log))
+        ask = self._checked(text, None, None)
+        return await self._turns.run_alone(ask, Conversation(self._new_memory), log)
 
-    def _watched(self, message: str, system_prompt: str | None) -> WatchedTurn[_Finished]:
-        self._check(message, system_prompt)
-        return WatchedTurn(
-            self._order, lambda emit: self._turn(message, system_prompt, self._memory, emit, stream=True)
+    async def _texts(self, asked: Callable[[], Ask | Answer]) -> AsyncGenerator[str, None]:
+        async with self._watched(asked()) as turn:
+            while (event := await turn.next()) is not None:
+                if isinstance(event, Token):
+                    yield event.text
+            await self._turns.commit(turn.result())
+
+    async def _events(self, asked: Callable[[], Ask | Answer]) -> AsyncGenerator[Event, None]:
+        async with self._watched(asked()) as turn:
+            while (event := await turn.next()) is not None:
+                yield event
+            try:
+                response = await self._turns.commit(turn.result())
+            except AIForgeError as error:
+                yield error_event(error)
+                raise
+            if response.status == "completed":
+                yield message_event(response)
+
+    def _watched(self, asked: Ask | Answer) -> WatchedTurn[Finished]:
+        run = self._turns.run
+        return WatchedTurn(self._order, lambda emit: run(asked, self._conversation, emit, stream=True))
+
+    def _new_turns(self, *, system_prompt: str | None, **options: Any) -> Turns:
+        settings = self._settings
+        prompt = resolve_prompt(system_prompt, settings.SYSTEM_PROMPT, default=DEFAULT_SYSTEM_PROMPT)
+        check_text("system_prompt", prompt)
+        finder = WindowFinder(
+            self._model, provider=self._provider, model_name=self._model_name, settings=settings
         )
-
-    async def _turn(
-        self,
-        message: str,
-        system_prompt: str | None,
-        memory: Memory,
-        emit: Callable[[Event], None],
-        *,
-        stream: bool,
-        log: CallLog | None = None,
-    ) -> _Finished:
-        started = perf_counter()
-        log = log or CallLog(self._tracker)
-        await self._shorten(memory, emit, log)
-        spec = TurnSpec(
-            message=message,
-            history=memory.window(),
-            summary=memory.summary,
-            system_prompt=resolve_prompt(system_prompt, default=self._system_prompt),
+        return Turns(
             model=self._model,
             provider=self._provider,
             model_name=self._model_name,
-            tools=self._bound,
-            params=self._params,
-            max_tool_iterations=self._max_tool_iterations,
-            stream=stream,
-            settings=self._settings,
-        )
-        result = await run_turn(spec, emit=emit, recorder=log)
-        return _Finished(result, memory, log, (perf_counter() - started) * 1000)
-
-    async def _shorten(self, memory: Memory, emit: Callable[[Event], None], log: CallLog) -> None:
-        """Summarise what is old, if there is enough of it. A failure costs the summary, not the turn."""
-        old = memory.to_summarize()
-        if not old:
-            return
-        summary = await summarize(
-            old,
-            memory.summary,
-            model=self._model,
-            provider=self._provider,
-            model_name=self._model_name,
-            emit=emit,
-            recorder=log,
-        )
-        if summary is None:
-            self._failed_summaries += 1
-        else:
-            memory.replace(len(old), summary)
-
-    def _commit(self, finished: _Finished) -> ChatResponse:
-        finished.memory.add(finished.result.messages)
-        self._last_response = self._response(finished)
-        return self._last_response
-
-    def _response(self, finished: _Finished) -> ChatResponse:
-        result, log = finished.result, finished.log
-        usages = [call.usage for call in log.calls if call.usage is not None]
-        return ChatResponse(
-            message=result.answer,
-            conversation_id=finished.memory.conversation_id,
-            tool_calls=result.tool_calls,
-            iterations=result.iterations,
-            memory_mode=self._memory_mode,
-            cost=float(log.cost),
-            input_tokens=sum(usage.input_tokens for usage in usages),
-            output_tokens=sum(usage.output_tokens for usage in usages),
-            model=result.model,
-            trace_id=secrets.token_hex(8),
-            latency_ms=finished.latency_ms,
-            iteration_limit=result.iteration_limit,
-            priced=log.unpriced == 0,
-            unpriced_calls=log.unpriced,
-            calls=log.calls,
+            settings=settings,
+            system_prompt=prompt,
+            params=CallParams(temperature=settings.TEMPERATURE, max_tokens=settings.MAX_TOKENS),
+            budget=Budget(finder, settings),
+            tracker=self._tracker,
+            **options,
         )
 
-    def _new_memory(self) -> Memory:
-        return Memory(secrets.token_hex(8), self._memory_mode, self._memory_k)
+    def _new_memory(self, conversation_id: str) -> Memory:
+        return Memory(conversation_id, self.memory_mode, self._memory_k)
 
-    def _check(self, message: object, system_prompt: object) -> None:
-        _check_text("message", message)
-        assert isinstance(message, str)
-        if not message.strip():
-            raise ValueError("message must not be empty")
-        size = len(message.encode())
-        if size > self._settings.MAX_MESSAGE_BYTES:
-            raise ValueError(
-                f"message has {size} bytes; MAX_MESSAGE_BYTES is {self._settings.MAX_MESSAGE_BYTES}"
-            )
+    def _has_native_tools(self, native_tools: bool | None) -> bool:
+        able = takes_tools(self._model)
+        if native_tools and not able:
+            raise ConfigError("native_tools=True, but this model has no tool calling of its own")
+        return able if native_tools is None else native_tools
+
+    def _checked(self, message: str, system_prompt: object, metadata: object) -> Ask:
+        check_message(message, self._settings.MAX_MESSAGE_BYTES)
         if system_prompt is not None:
-            _check_text("system_prompt", system_prompt)
+            check_text("system_prompt", system_prompt)
+            assert isinstance(system_prompt, str)
+        return Ask(message, system_prompt, checked_metadata(metadata))
 
 
-def _check_text(name: str, text: object) -> None:
-    if not isinstance(text, str):
-        raise ValueError(f"{name} must be a text, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} holds half a surrogate pair, which is no character") from None
+def _tool_list(tools: object) -> list[Any]:
+    if tools is None:
+        return []
+    if not isinstance(tools, list | tuple):
+        raise TypeError(f"tools must be a list of tools; {tools!r} is not a tool list")
+    return list(tools)
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number from 1, not {value!r}")
-
-
-def _ignore(event: Event) -> None:
-    """Takes the events of a turn that nobody watches."""
+def _answer(question_id: object, answer: object) -> Answer:
+    check_text("question_id", question_id)
+    check_text("answer", answer)
+    assert isinstance(question_id, str)
+    assert isinstance(answer, str)
+    return Answer(question_id, answer)

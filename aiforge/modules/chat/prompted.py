@@ -26,7 +26,9 @@ NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 _MARKED: Final = re.compile(r"TOOL_CALL:[ \t]*([^\s{}]+)\s*(?=\{)")
 _FENCE: Final = re.compile(r"```[\w-]*[ \t]*\r?\n(.*?)\r?\n?[ \t]*```", re.DOTALL)
-_BEGINNINGS: Final = ("TOOL_CALL:", "{", "[", "```")
+_BEGINNINGS: Final = ("TOOL_CALL:", '{"tool"', '{"input"', '[{"tool"', '[{"input"')
+LONGEST_DOUBT: Final = 40
+"""Characters or pieces after which no reply has to be looked at once more to see whether it is a call."""
 _KEYS: Final = frozenset({"tool", "input"})
 _decoder: Final = json.JSONDecoder()
 
@@ -78,10 +80,19 @@ def in_words(
                 for call in message["tool_calls"]
             }
             said.append({"role": "assistant", "content": _calls_in_words(message, asked)})
+        elif message["role"] == "user" and said and said[-1]["role"] == "user":
+            # The results are of a turn that did not go on; two such messages in a row are often refused.
+            said[-1]["content"] = _joined(said[-1]["content"], message["content"])
         elif message["role"] != "system":
             said.append(dict(message))
     _say_results(said, results, TOOL_RESULTS_LAST if last else TOOL_RESULTS)
     return said
+
+
+def _joined(results: str, content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        return f"{results}\n\n{content}"
+    return [{"type": "text", "text": results}, *content]
 
 
 def _say_results(said: list[dict[str, Any]], results: list[str], template: str) -> None:
@@ -182,13 +193,19 @@ def _past_separator(body: str, position: int) -> int:
 
 
 def _is_call(value: Any, known: frozenset[str]) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("tool"), str) or not value["tool"]:
+    if (
+        not isinstance(value, dict)
+        or not isinstance(value.get("tool"), str)
+        or not value["tool"].isprintable()
+    ):
         return False
-    return value.keys() == _KEYS or (value.keys() == {"tool"} and value["tool"] in known)
+    return bool(value["tool"]) and (
+        value.keys() == _KEYS or (value.keys() == {"tool"} and value["tool"] in known)
+    )
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)
 
 
 class Held:
@@ -201,23 +218,31 @@ class Held:
 
     def __init__(self, give: Callable[[str], None]) -> None:
         self._give = give
-        self._waiting = ""
+        self._waiting: list[str] = []
         self._open = False
 
     def add(self, text: str) -> None:
         if self._open:
             self._give(text)
             return
-        self._waiting += text
-        beginning = self._waiting.lstrip()
-        if beginning and not any(
-            beginning.startswith(mark) or mark.startswith(beginning) for mark in _BEGINNINGS
-        ):
+        self._waiting.append(text)
+        if len(self._waiting) <= LONGEST_DOUBT and not _may_be_call("".join(self._waiting)):
             self.release()
 
     def release(self) -> None:
         """It is an answer."""
         self._open = True
         if self._waiting:
-            self._give(self._waiting)
-            self._waiting = ""
+            self._give("".join(self._waiting))
+            self._waiting.clear()
+
+
+def _may_be_call(text: str) -> bool:
+    """Whether a reply that begins so can be a call, as far as its first characters tell."""
+    start = text.lstrip()
+    if start.startswith("`"):
+        header, newline, start = start.partition("\n")
+        if not newline:
+            return "```".startswith(header[:3]) and len(header) < LONGEST_DOUBT
+    compact = "".join(start[:LONGEST_DOUBT].split())
+    return any(compact[: len(mark)] == mark[: len(compact)] for mark in _BEGINNINGS)

@@ -34,3 +34,7 @@ TOOL_USE_SYSTEM: Final = (
 TOOL_RESULTS: Final = "Tool results:\n{results}\nGo on: answer, or use another tool."
 
 TOOL_RESULTS_LAST: Final = "Tool results:\n{results}\nAnswer now; there are no more tools."
+
+NOT_EXECUTED: Final = "error: this call was not executed, because the turn ended before it"
+
+MAY_HAVE_RUN: Final = "error: the turn ended during this call; it may have completed"

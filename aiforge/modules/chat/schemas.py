@@ -18,6 +18,21 @@ class ToolCallRecord(BaseModel):
         return f"{self.tool}({self.input}) → {self.output}"
 
 
+class PendingQuestion(BaseModel):
+    """What a turn waits for a human to say.
+
+    An `approval` is for the call of `tool` with `input`, which "approved" or "yes" lets run; anything
+    else is told to the model as the reason of the refusal. A `question` is one of the model's own.
+    """
+
+    question_id: str
+    kind: Literal["approval", "question"]
+    text: str
+    tool: str | None = None
+    input: dict[str, Any] | None = None
+    call_id: str
+
+
 class ChatResponse(BaseModel):
     """The answer to one message.
 
@@ -39,7 +54,9 @@ class ChatResponse(BaseModel):
     model: str = ""
     trace_id: str = ""
     latency_ms: float = 0.0
-    status: Literal["completed"] = "completed"
+    status: Literal["completed", "requires_action"] = "completed"
+    question: PendingQuestion | None = None
+    """What is asked where the status is "requires_action"; there is no message then."""
     iteration_limit: bool = False
     """The tools were taken away because `max_tool_iterations` was reached."""
     priced: bool = True

@@ -1,21 +1,33 @@
-"""Runs the tools that a model asked for. Whatever goes wrong becomes a result that the model can read."""
+"""Runs the tools that a model asked for. Whatever goes wrong becomes a result that the model can read.
+
+Two kinds of calls wait for a human first: those of a tool with `approval=True`, and `ask_human`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from pydantic import BaseModel
 
+from aiforge.core import call_key
 from aiforge.core.deltas import AssembledCall
-from aiforge.core.events import Event, ToolCall, ToolResult
-from aiforge.tools.binding import BoundTool
+from aiforge.core.events import Event, ToolResult
+from aiforge.modules.chat.schemas import PendingQuestion
+from aiforge.tools.binding import BoundTool, needs_approval
+from aiforge.tools.human import ASK_HUMAN
+from aiforge.tools.tool import ShippedTool
 
 LONGEST_OUTPUT: Final = 64_000
 """Characters of a tool's output that the model gets to see."""
+
+
+APPROVED: Final = frozenset({"approved", "yes"})
 
 
 class PendingCall(msgspec.Struct, frozen=True):
@@ -38,34 +50,85 @@ def read_call(call: AssembledCall) -> PendingCall:
 
 
 class Toolbox:
-    """The tools of one turn, each call limited to `timeout` seconds."""
+    """The tools of one turn, each call limited to `timeout` seconds and known to its tool by a key."""
 
-    def __init__(self, tools: Sequence[BoundTool], timeout: float) -> None:
+    def __init__(self, tools: Sequence[BoundTool], timeout: float, turn_id: str) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._timeout = timeout
+        self._turn_id = turn_id
         self.schemas = [tool.schema for tool in tools]
+        self.names = [tool.name for tool in tools]
 
     async def run(
-        self, calls: Sequence[PendingCall], round_: int, emit: Callable[[Event], None]
+        self,
+        calls: Sequence[PendingCall],
+        round_: int,
+        emit: Callable[[Event], None],
+        answers: Mapping[str, str],
     ) -> list[ToolResult]:
-        """The results in the order of the calls, which run side by side."""
-        for call in calls:
-            emit(ToolCall(call.id, call.tool, call.input, round_))
-        return await asyncio.gather(*(self._run(call, round_, emit) for call in calls))
+        """The results in the order of the calls, which run side by side.
 
-    async def _run(self, call: PendingCall, round_: int, emit: Callable[[Event], None]) -> ToolResult:
-        output, ok = await self._outcome(call)
+        `answers` are those of humans by call id; calls that wait for one must not be among `calls`.
+        """
+        return await asyncio.gather(*(self._run(call, round_, emit, answers) for call in calls))
+
+    def question(self, call: PendingCall) -> PendingQuestion | None:
+        """What a human has to say before this call, None when nobody has to be asked."""
+        tool = self._tools.get(call.tool)
+        if tool is None or call.problem is not None:
+            return None
+        if _asks_human(tool):
+            text = call.input.get("question")
+            if not isinstance(text, str) or not text.strip():
+                return None
+            return PendingQuestion(
+                question_id=secrets.token_hex(8), kind="question", text=text, call_id=call.id
+            )
+        if not needs_approval(tool.source):
+            return None
+        return PendingQuestion(
+            question_id=secrets.token_hex(8),
+            kind="approval",
+            text=f"May {call.tool} run with {json.dumps(call.input, ensure_ascii=False)}?",
+            tool=call.tool,
+            input=call.input,
+            call_id=call.id,
+        )
+
+    async def _run(
+        self, call: PendingCall, round_: int, emit: Callable[[Event], None], answers: Mapping[str, str]
+    ) -> ToolResult:
+        output, ok = await self._outcome(call, answers)
         result = ToolResult(call.id, call.tool, _limited(output), ok, round_)
         emit(result)
         return result
 
-    async def _outcome(self, call: PendingCall) -> tuple[str, bool]:
+    async def _outcome(self, call: PendingCall, answers: Mapping[str, str]) -> tuple[str, bool]:
+        problem = self._problem(call, answers)
+        if problem is not None:
+            return f"error: {problem}", False
+        tool = self._tools[call.tool]
+        if _asks_human(tool):
+            return answers[call.id], True
+        self._turn_id = self._turn_id or secrets.token_hex(8)
+        context = contextvars.copy_context()
+        context.run(call_key.running.set, f"{self._turn_id}:{call.id}")
+        return await self._result(asyncio.create_task(_guarded(tool, call.input), context=context))
+
+    def _problem(self, call: PendingCall, answers: Mapping[str, str]) -> str | None:
+        """Why the call is not made."""
         tool = self._tools.get(call.tool)
         if tool is None:
-            return f"error: there is no tool {call.tool!r}; there are {', '.join(self._tools)}", False
+            return f"there is no tool {call.tool!r}; there are {', '.join(self._tools)}"
         if call.problem is not None:
-            return f"error: {call.problem}", False
-        task = asyncio.create_task(_guarded(tool, call.input))
+            return call.problem
+        if _asks_human(tool):
+            return None if call.id in answers else "the argument question must be a text that is not empty"
+        if needs_approval(tool.source) and answers[call.id].strip().lower() not in APPROVED:
+            return f"a human refused this call: {answers[call.id]}".removesuffix(": ")
+        return None
+
+    async def _result(self, task: asyncio.Task[Any]) -> tuple[str, bool]:
         task.add_done_callback(_retrieve)
         try:
             done, _ = await asyncio.wait([task], timeout=self._timeout)
@@ -79,6 +142,11 @@ class Toolbox:
         if error is not None:
             return f"error: {type(error).__name__}: {error}".removesuffix(": "), False
         return as_text(task.result()), True
+
+
+def _asks_human(tool: BoundTool) -> bool:
+    """A tool of one's own may have that name, too."""
+    return tool.name == ASK_HUMAN and isinstance(tool.source, ShippedTool)
 
 
 async def _guarded(tool: BoundTool, arguments: dict[str, Any]) -> Any:

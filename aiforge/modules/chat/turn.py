@@ -11,7 +11,32 @@ from langchain_core.language_models import BaseChatModel
 from aiforge.core.deltas import CallParams
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ProviderCall, Usage
-from aiforge.modules.chat.schemas import ToolCallRecord
+from aiforge.modules.chat.budget import Budget
+from aiforge.modules.chat.prompts import SUMMARY_MESSAGE
+from aiforge.modules.chat.quote import quote
+from aiforge.modules.chat.schemas import PendingQuestion, ToolCallRecord
+
+
+def instructions(system_prompt: str, summary: str | None) -> list[dict[str, Any]]:
+    """The messages that a request begins with; the summary is a quotation in one of its own."""
+    messages: list[dict[str, Any]] = []
+    if system_prompt:
+        messages.append({"role": "system", "content": system_prompt})
+    if summary:
+        quotation = SUMMARY_MESSAGE.format(summary=quote(summary, "summary"))
+        messages.append({"role": "system", "content": quotation})
+    return messages
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """How a paused turn goes on: the messages of its TurnResult, and what was answered, by call id.
+
+    Calls without a result that wait for no human are made, so this also continues an interrupted turn.
+    """
+
+    messages: list[dict[str, Any]]
+    answers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +58,19 @@ class TurnSpec:
     provider: str
     model_name: str
     tools: Sequence[Any] = ()
+    native_tools: bool = True
+    """False: the model has no tool calling, so tools are offered and asked for in words."""
     params: CallParams
     max_tool_iterations: int = 5
     stream: bool = True
+    budget: Budget | None = None
+    """Keeps requests within the model's window; None sends them as they are."""
     settings: AIForgeSettings
     metadata: Mapping[str, str] = field(default_factory=dict)
+    turn_id: str = ""
+    """Part of the key that each tool call has (`current_call_key`); empty is a new one."""
+    resume: Resume | None = None
+    """Continue this turn; its own user message is the first of these messages, and `message` is not used."""
 
 
 class Recorder(Protocol):
@@ -62,7 +95,10 @@ class TurnResult:
 
     answer: str
     messages: list[dict[str, Any]]
-    """What memory gains: user message, tool calls and their results, answer."""
+    """What memory gains: user message, tool calls and their results, answer.
+
+    Of a paused turn what it has so far: some calls of its last message with calls have no result yet.
+    """
     tool_calls: list[ToolCallRecord]
     iterations: int
     iteration_limit: bool
@@ -71,3 +107,5 @@ class TurnResult:
     calls: list[ProviderCall]
     """All provider calls of the turn, failed ones too, in the order in which they ended."""
     model: str
+    pending: PendingQuestion | None = None
+    """The turn is paused for this; there is no answer yet."""

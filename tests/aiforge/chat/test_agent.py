@@ -79,11 +79,8 @@ class TestConstructor:
     @pytest.mark.parametrize(
         "options",
         [
-            {"native_tools": False},
-            {"store": object()},
-            {"conversation_id": "abc"},
+            {"hooks": []},
             {"mcp_servers": {}},
-            {"MINIMAL_ENDPOINT": True, "tools": [DuckTool("f", lambda arguments: "")]},
         ],
     )
     def test_what_this_version_lacks_is_refused_by_name(self, options: dict[str, Any]) -> None:
@@ -99,12 +96,6 @@ class TestConstructor:
     def test_two_tools_of_one_name_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="'twin'"):
             ChatAgent(tools=[DuckTool("twin", lambda arguments: ""), DuckTool("twin", lambda arguments: "")])
-
-    def test_a_tool_that_wants_approval_is_refused(self) -> None:
-        tool = DuckTool("dangerous", lambda arguments: "")
-        tool.approval = True  # type: ignore[attr-defined]
-        with pytest.raises(ConfigError, match="approval"):
-            ChatAgent(tools=[tool])
 
     def test_llm_is_the_model(self) -> None:
         agent = ChatAgent(llm=ScriptedModel(replies=["Yes."]))
@@ -249,6 +240,35 @@ class TestTools:
         schemas = {tool["function"]["name"]: tool["function"] for tool in model.requests[0]["tools"]}
         assert schemas["plain"]["parameters"]["properties"]["city"] == {"type": "string"}
         assert schemas["duck"]["parameters"]["type"] == "object"
+
+    def test_tools_in_words(self, provider: FakeProvider) -> None:
+        provider.push('{"tool": "calculator", "input": {"expression": "6 * 7"}}', "42.")
+        agent = agent_of(provider, native_tools=False, tools=registry.resolve(["calculator"]))
+        assert agent.system_prompt.startswith(DEFAULT_SYSTEM_PROMPT)
+        assert "calculator" in agent.system_prompt
+        response = agent.chat("6 * 7?")
+        assert (response.message, response.tool_calls[0].output) == ("42.", "42")
+        assert "tools" not in provider.calls[0].body
+        assert provider.calls[0].messages[0]["content"] == agent.system_prompt
+        assert agent_of(provider, native_tools=False).system_prompt == DEFAULT_SYSTEM_PROMPT
+
+    def test_a_minimal_endpoint_gets_tools_in_words_by_itself(self, provider: FakeProvider) -> None:
+        agent = agent_of(provider, MINIMAL_ENDPOINT=True, tools=registry.resolve(["calculator"]))
+        agent.chat("Hello")
+        assert set(provider.calls[0].body) <= {
+            "model",
+            "messages",
+            "temperature",
+            "max_tokens",
+            "stop",
+            "stream",
+        }
+        with pytest.raises(ConfigError, match="native_tools"):
+            agent_of(provider, MINIMAL_ENDPOINT=True, native_tools=True)
+
+    def test_tools_must_be_a_list(self) -> None:
+        with pytest.raises(TypeError, match="tools must be a list"):
+            ChatAgent(tools="calculator")  # type: ignore[arg-type]
 
     def test_hanging_tools_do_not_use_up_the_threads(self) -> None:
         gate = threading.Event()
@@ -398,7 +418,7 @@ class TestConcurrency:
         assert asked(model) == ["s", "first", "ok", "third"]
 
     def test_many_agents_are_as_many_requests(self, provider: FakeProvider) -> None:
-        count = 200
+        count = 500
         provider.extend(Script(default=Reply(chunks=["x", Gate("all"), "y"])))
 
         async def scenario() -> None:
@@ -489,13 +509,23 @@ class TestBatch:
 
     @pytest.mark.parametrize(
         ("items", "options"),
-        [(["a", "b"], {"max_batch": 1}), (["a"], {"concurrency": 0}), ("abc", {})],
+        [
+            (["a", "b"], {"max_batch": 1}),
+            ([str(n) for n in range(101)], {}),
+            (["a"], {"concurrency": 0}),
+            (["a"], {"concurrency": "3"}),
+            (["a"], {"concurrency": True}),
+            (["a"], {"max_batch": None}),
+            ("abc", {}),
+            (None, {}),
+            ((text for text in "abc"), {}),
+        ],
     )
     def test_what_cannot_run_is_refused_before_anything_runs(
-        self, items: Any, options: dict[str, int]
+        self, items: Any, options: dict[str, Any]
     ) -> None:
         model = ScriptedModel()
-        with pytest.raises(ValueError, match=r"items|concurrency"):
+        with pytest.raises(ValueError, match=r"items|concurrency|max_batch"):
             ChatAgent(llm=model).run_batch(items, **options)
         assert model.requests == []
 
@@ -569,6 +599,10 @@ def test_a_script_that_leaves_a_stream_open_ends_quietly(provider: FakeProvider)
         "print(next(stream))\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "default", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (ended.stdout, ended.stderr, ended.returncode) == ("one\n", "", 0)

@@ -302,15 +302,12 @@ class TestFullExamples:
 
     def test_streaming_in_an_async_app(self, vendor: FakeProvider) -> None:
         vendor.push("Requests fly, answers return")
-        shown: list[str] = []
 
-        async def main() -> None:
+        async def main() -> list[str]:
             agent = ChatAgent(quality="high")
-            async for chunk in agent.chat_stream("Write a short poem about APIs"):
-                shown.append(chunk)
+            return [chunk async for chunk in agent.chat_stream("Write a short poem about APIs")]
 
-        asyncio.run(main())
-        assert "".join(shown) == "Requests fly, answers return"
+        assert "".join(asyncio.run(main())) == "Requests fly, answers return"
 
     def test_synchronous_streaming(self, vendor: FakeProvider) -> None:
         vendor.push("REST has many URLs")

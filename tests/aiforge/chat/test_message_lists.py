@@ -56,7 +56,9 @@ CALLS = st.builds(
 )
 REPLIES = st.builds(
     Said,
-    text=st.sampled_from(["", " ", "text", "text \n"]),
+    text=st.sampled_from(
+        ["", " ", "text", "text \n", 'TOOL_CALL: good {"a": 1}', '{"tool": "not there", "input": {}} ']
+    ),
     calls=st.lists(CALLS, max_size=3).map(tuple),
     end=st.sampled_from(["well", "well", "well", "fails", "stuck"]),
 )
@@ -135,9 +137,18 @@ async def answer(arguments: dict[str, Any]) -> str:
     memory_k=st.integers(1, 9),
     cap=st.integers(1, 3),
     with_tools=st.booleans(),
+    native_tools=st.sampled_from([None, False]),
+    window=st.sampled_from([None, 150, 400]),
 )
 def test_every_list_that_is_sent_is_valid(
-    turns: list[tuple[bool, list[Said]]], memory: str, memory_k: int, cap: int, with_tools: bool
+    *,
+    turns: list[tuple[bool, list[Said]]],
+    memory: str,
+    memory_k: int,
+    cap: int,
+    with_tools: bool,
+    native_tools: bool | None,
+    window: int | None,
 ) -> None:
     model = Planned()
     agent = ChatAgent(
@@ -147,7 +158,9 @@ def test_every_list_that_is_sent_is_valid(
         memory_k=memory_k,
         max_tool_iterations=cap,
         llm=model,
+        native_tools=native_tools,
         MAX_RETRIES=0,
+        MAX_INPUT_TOKENS=window,
     )
 
     async def one(stream: bool, number: int) -> None:

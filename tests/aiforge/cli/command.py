@@ -36,17 +36,26 @@ class Desk:
         self._started: list[Running] = []
 
     def run(self, *arguments: str, given: bytes | None = None, **settings: str) -> Ended:
-        ended = subprocess.run(
-            command(arguments),
-            cwd=self.folder,
-            env={**self.environment, **settings},
-            input=given,
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                command(arguments),
+                cwd=self.folder,
+                env={**self.environment, **settings},
+                input=given,
+                stdin=subprocess.DEVNULL if given is None else None,
+                capture_output=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = (late.stderr or b"").decode(errors="replace")
+            raise AssertionError(f"{arguments} runs after {SECONDS} s\n{said}\n{self.logs()}") from None
         return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+    def logs(self) -> str:
+        """What the services wrote last."""
+        files = sorted((self.data / "logs").glob("*.log"))
+        return "\n".join(f"---- {file.name} ----\n{file.read_text()[-4000:]}" for file in files)
 
     def start(self, *arguments: str, **settings: str) -> Running:
         running = Running(self, arguments, {**self.environment, **settings})

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aiforge.testing import FakeProvider
-from tests.aiforge.cli.command import Desk, Running
+from tests.aiforge.cli.command import Desk, Room, Running
 from tests.aiforge.cli.hidden import base_install
 from tests.support.waiting import wait_until
 
@@ -54,28 +54,32 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 class TestUp:
     """One stack, and all that one asks of it."""
 
+    @pytest.fixture
+    def room(self, up: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Room:
+        return Room(up.desk.folder, monkeypatch, capsys)
+
     def test_what_it_says(self, up: Running) -> None:
         assert "no OPENAI_API_KEY found: provider set to offline" in up.err
         assert "http://127.0.0.1:" in up.err
         assert up.out == ""
 
-    def test_chat_streams_and_remembers(self, up: Running) -> None:
-        first = up.desk.run("chat", "My name is Ada.", "-c", "user-1")
+    def test_chat_streams_and_remembers(self, up: Running, room: Room) -> None:
+        first = room.run("chat", "My name is Ada.", "-c", "user-1")
         assert first.code == 0
         assert "My name is Ada." in first.out
         assert first.err.startswith("conversation user-1 · ")
         second = up.desk.run("chat", "-", "-c", "user-1", "--json", given=b"And now?")
         turn = json.loads(second.out)
         assert (turn["state"], turn["conversation_id"], second.err) == ("completed", "user-1", "")
-        history = up.desk.run("history", "user-1", "--json").out.splitlines()
+        history = room.run("history", "user-1", "--json").out.splitlines()
         assert [json.loads(line)["role"] for line in history] == ["user", "assistant"] * 2
         assert json.loads(history[3])["content"] == turn["answer"]
 
-    def test_submit_tail_status(self, up: Running) -> None:
-        turn_id = up.desk.run("submit", "Hello").out.strip()
-        tail = up.desk.run("tail", turn_id)
+    def test_submit_tail_status(self, room: Room) -> None:
+        turn_id = room.run("submit", "Hello").out.strip()
+        tail = room.run("tail", turn_id)
         assert tail.code == 0
-        events = [json.loads(line) for line in up.desk.run("tail", turn_id, "--json").out.splitlines()]
+        events = [json.loads(line) for line in room.run("tail", turn_id, "--json").out.splitlines()]
         assert [event["id"] for event in events] == list(range(1, len(events) + 1))
         assert events[-2]["event"] == {
             "type": "message",
@@ -84,48 +88,45 @@ class TestUp:
             "iteration_limit": False,
         }
         assert events[-1]["event"]["type"] == "done"
-        assert "completed" in up.desk.run("status", turn_id).out
-        assert json.loads(up.desk.run("status", "--json").out)["ready"] is True
+        assert "completed" in room.run("status", turn_id).out
+        assert json.loads(room.run("status", "--json").out)["ready"] is True
 
     def test_an_unknown_turn_is_one_line(self, up: Running) -> None:
         ended = up.desk.run("tail", "00aaaaaaaaaaaaaaaaaaaa")
         assert (ended.code, ended.err.count("\n")) == (1, 1)
         assert "not_found" in ended.err
 
-    def test_batch_to_csv_and_back_through_pipes(self, up: Running) -> None:
-        (up.desk.folder / "in.jsonl").write_text(QUESTIONS)
-        ended = up.desk.run("batch", "run", "in.jsonl", "-o", "out.csv")
+    def test_batch_to_csv(self, room: Room) -> None:
+        (room.folder / "in.jsonl").write_text(QUESTIONS)
+        ended = room.run("batch", "run", "in.jsonl", "-o", "out.csv")
         assert ended.code == 0
         assert "40/40 done, 0 failed" in ended.err
-        with (up.desk.folder / "out.csv").open(newline="") as file:
+        with (room.folder / "out.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["id"] for row in rows] == [f"n{n}" for n in range(40)]
         assert {(row["status"], row["cost_usd"]) for row in rows} == {("ok", "0")}
-        piped = up.desk.run("batch", "run", "-", "--column", "q", given=b"q\nfirst\nsecond\n")
-        assert [row["question"] for row in csv.DictReader(piped.out.splitlines())] == ["first", "second"]
 
-    def test_an_installation_without_the_service_is_its_client(self, up: Running) -> None:
-        (up.desk.folder / "few.jsonl").write_text(QUESTIONS[: QUESTIONS.index("\n") + 1])
+    def test_batch_through_pipes_by_a_client_that_has_no_service_installed(
+        self, up: Running, tmp_path: Path
+    ) -> None:
         url = json.loads((up.desk.data / "run.json").read_text())["api_url"]
-        ended = up.desk.run(
-            "batch", "run", "few.jsonl",
-            **base_install(up.desk.folder / "hidden"),
-            AIFORGE_API_URL=url, AIFORGE_DATA_DIR=str(up.desk.folder / "elsewhere"),
-        )  # fmt: skip
-        assert ended.code == 0, ended
-        assert json.loads(ended.out)["status"] == "ok"
+        client = Desk(tmp_path, AIFORGE_API_URL=url, **base_install(tmp_path / "hidden"))
+        piped = client.run("batch", "run", "-", "--column", "q", given=b"q\nfirst\nsecond\n")
+        assert piped.code == 0, piped
+        rows = list(csv.DictReader(piped.out.splitlines()))
+        assert [(row["question"], row["status"]) for row in rows] == [("first", "ok"), ("second", "ok")]
 
-    def test_doctor_finds_nothing_wrong(self, up: Running) -> None:
-        shown = up.desk.run("doctor")
+    def test_doctor_finds_nothing_wrong(self, room: Room) -> None:
+        shown = room.run("doctor")
         assert shown.code == 0, shown
         assert "– provider: offline, because there is no key" in shown.out
 
-    def test_a_second_up_is_refused(self, up: Running) -> None:
-        ended = up.desk.run("up")
+    def test_a_second_up_is_refused(self, room: Room) -> None:
+        ended = room.run("up")
         assert (ended.code, ended.err.count("\n")) == (1, 1)
         assert "it runs already" in ended.err
 
-    def test_flower_can_read_the_tasks(self, up: Running) -> None:
+    def test_flower_can_read_the_tasks(self, up: Running, room: Room) -> None:
         with FakeProvider() as somebody:
             port = int(somebody.root.rpartition(":")[2])
         flower = up.desk.start("flower", "--port", str(port))
@@ -133,7 +134,7 @@ class TestUp:
         url += "&order%5B0%5D%5Bcolumn%5D=0&order%5B0%5D%5Bdir%5D=asc&columns%5B0%5D%5Bdata%5D=name"
 
         def seen() -> bool:
-            up.desk.run("submit", "Hello", "--wait", "10")
+            room.run("submit", "Hello", "--wait", "10")
             with urllib.request.urlopen(url, timeout=5) as reply:
                 return any(task["state"] == "SUCCESS" for task in json.load(reply)["data"])
 
@@ -163,12 +164,13 @@ def test_the_demo_leaves_no_process_whenever_it_is_ended(desk: Desk, at: str, nu
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("moment", range(25))
+@pytest.mark.parametrize("moment", range(1, 26))
 def test_ctrl_c_ends_the_demo_at_any_moment(desk: Desk, moment: int) -> None:
     at = time.monotonic() + moment * 0.3
     demo = desk.start("demo", "--questions", "in.jsonl")
     wait_until(lambda: time.monotonic() >= at or demo.process.poll() is not None, 30)
-    assert demo.end(signal.SIGINT).code in {0, 130}
+    # The interpreter itself dies of the signal while it starts.
+    assert demo.end(signal.SIGINT).code in {0, 130, -signal.SIGINT}
     desk.must_be_empty(1)
 
 
@@ -180,20 +182,28 @@ def test_a_second_ctrl_c_hurries_the_end_of_the_demo(desk: Desk) -> None:
     assert demo.end(signal.SIGINT).code == 130
 
 
-def test_the_demo_killed_with_kill_9_and_run_again(desk: Desk) -> None:
-    demo = desk.start("demo", "--questions", "in.jsonl")
-    demo.wait_for("batch batch_")
-    assert demo.end(signal.SIGKILL).code == -signal.SIGKILL
-    desk.must_be_empty(15)
+def test_the_demo_keeps_the_answers_of_the_run_before(desk: Desk) -> None:
+    desk.data.mkdir()
+    before, newest = desk.data / "answers-20200101-000000.jsonl", desk.data / "answers.jsonl"
+    before.write_text("kept\n")
+    newest.symlink_to(before.name)
     ended = desk.run("demo", "--questions", "in.jsonl")
     assert ended.code == 0, ended
     assert "40 answered, 0 failed" in ended.err
     desk.must_be_empty(1)
-    answers = sorted(desk.data.glob("answers-*.jsonl"))
-    assert len(answers) == 2
-    newest = desk.data / "answers.jsonl"
-    assert newest.resolve() == answers[1]
+    assert before.read_text() == "kept\n"
+    assert sorted(desk.data.glob("answers-*.jsonl")) == [before, newest.resolve()]
     assert len(newest.read_text().split("\n")) == 41
+
+
+@pytest.mark.soak
+def test_the_demo_killed_with_kill_9_runs_again(desk: Desk) -> None:
+    demo = desk.start("demo", "--questions", "in.jsonl")
+    demo.wait_for("batch batch_")
+    assert demo.end(signal.SIGKILL).code == -signal.SIGKILL
+    ended = desk.run("demo", "--questions", "in.jsonl")
+    assert ended.code == 0, ended
+    assert "40 answered, 0 failed" in ended.err
 
 
 def test_a_service_that_dies_is_reported_and_ends_the_rest(desk: Desk) -> None:
@@ -233,9 +243,9 @@ def prices_are_in_the_rows_of_a_batch(desk: Desk, provider: FakeProvider) -> Non
 
 
 def test_a_wrong_setting_of_a_service_is_its_one_line_and_exit_3(desk: Desk) -> None:
-    ended = desk.run("chat", "hi", AIFORGE_API_PORT="many")
+    ended = desk.run("chat", "hi", AIFORGE_API_MAX_BODY_BYTES="many")
     assert ended.code == 3
-    assert ended.err.splitlines()[-1].startswith("aiforge: api: AIFORGE_API_PORT: ")
+    assert ended.err.splitlines()[-1].startswith("aiforge: api: AIFORGE_API_MAX_BODY_BYTES: ")
 
 
 def test_worker_and_api_without_a_key_exit_3(desk: Desk) -> None:

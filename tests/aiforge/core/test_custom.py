@@ -147,3 +147,12 @@ def test_the_list_names_price_window_and_tier() -> None:
     assert {info.provider for info in list_models("anthropic")} == {"anthropic"}
     with pytest.raises(ConfigError, match="unknown provider 'opnai'"):
         list_models("opnai")
+
+
+def test_the_text_of_a_langchain_model_can_be_encoded() -> None:
+    """LangChain's text is a subclass of str, which no event can carry."""
+    register_provider("gateway", echo)
+    agent = ChatAgent(provider="gateway")
+    pieces = list(agent.run_stream("Hi"))
+    assert {type(piece) for piece in pieces} == {str}
+    assert type(agent.chat("Hi").message) is str

@@ -27,7 +27,7 @@ else
   if entry then
     start, count, crashes, deaths = string.match(entry, '^(%d+):(%d+):(%d+):(%d+)$')
     start, count, crashes, deaths = tonumber(start), tonumber(count), tonumber(crashes), tonumber(deaths)
-    if crashes >= 2 and ARGV[4] == '1' then
+    if crashes >= SUSPECT_AFTER and ARGV[4] == '1' then
       redis.call('RPUSH', key.redo, entry)
       entry = nil
     end
@@ -55,4 +55,4 @@ for offset, item in ipairs(items) do
   end
 end
 local fence = redis.call('HGET', key.fences, batch_id .. '/' .. int(start))
-return { 'claimed', int(start), int(count), fence, crashes >= 2 and 1 or 0, int(now), record[8], record[9], work }
+return { 'claimed', int(start), int(count), fence, crashes >= SUSPECT_AFTER and 1 or 0, int(now), record[8], record[9], work }

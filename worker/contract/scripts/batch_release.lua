@@ -1,5 +1,5 @@
 -- Takes a slice from its worker: handed back, or its lease ran out. What has no result is done again.
--- A slice that was in two crashes is split into single items, which are suspects from then on.
+-- A slice that was in three crashes is split into single items, which are suspects from then on.
 -- KEYS batch items rows slices redo ready wakes leases fences ledger totals
 -- ARGV batch_id start fence ('' for a lease that ran out) max_deaths wake_ms ttl_ms dead_lease_ms calls, then the calls
 -- Returns { 'queued' } | { 'refused' } | { 'over' }
@@ -22,13 +22,14 @@ if not handed_back and until_ms and tonumber(until_ms) > now then return { 'refu
 local count, crashes, deaths, token = string.match(entry, '^(%d+):(%d+):(%d+):(%w+)$')
 count, crashes, deaths = tonumber(count), tonumber(crashes), tonumber(deaths)
 if not handed_back then
-  if crashes >= 2 then deaths = deaths + 1 end
+  if crashes >= SUSPECT_AFTER then deaths = deaths + 1 end
   crashes = crashes + 1
 end
+local step = handed_back and unmake or lose
 for index = start, start + count - 1 do
   local number, row, call_id = 0, nil, nil
   repeat
-    if row and handed_back then unmake(key, call_id, row) elseif row then lose(key, call_id, row) end
+    if row then step(key, call_id, row) end
     number = number + 1
     call_id = batch_id .. '.' .. token .. '.' .. int(index) .. '.' .. number
     row = redis.call('HGET', key.ledger, call_id)
@@ -50,7 +51,7 @@ if state ~= 'in_progress' then
   return { 'over' }
 end
 local counts = ':' .. crashes .. ':' .. deaths
-if crashes < 2 then
+if crashes < SUSPECT_AFTER then
   redis.call('RPUSH', key.redo, ARGV[2] .. ':' .. int(count) .. counts)
 else
   for index = start, start + count - 1 do

@@ -12,7 +12,7 @@ local state, crashes = record[1], tonumber(record[4] or 0)
 if not state then return { 'gone' } end
 if tonumber(record[2]) > tonumber(ARGV[7]) then return { 'newer' } end
 
-local suspect = crashes >= 2
+local suspect = crashes >= SUSPECT_AFTER
 if not (state == 'running' and record[3] == token) then
   if state ~= 'queued' then return { 'refused', state } end
   if redis.call('HGET', key.conv, 'active') ~= turn_id then return { 'refused', 'waiting' } end

@@ -1,6 +1,9 @@
 -- Stands before every script: the steps that several transitions share.
 -- Time is Redis's own; all times are Unix milliseconds.
 
+-- Work that was in so many crashes is a suspect: it runs alone among its kind, and only then do its deaths count.
+local SUSPECT_AFTER = 3
+
 local function now_ms()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
@@ -65,9 +68,23 @@ local function lose(key, call_id, row)
   redis.call('HINCRBY', key.totals, call.provider .. '||calls:lost', 1)
 end
 
--- Forgets a call that an attempt entered and never made.
+-- Forgets a call that an attempt entered and never made: its worker has told of all that it made.
 local function unmake(key, call_id, row)
   if string.find(row, '"outcome":"intended"', 1, true) then redis.call('HDEL', key.ledger, call_id) end
+end
+
+-- The claim that a call was made under: its id is `<turn or batch>.<token>.…`.
+local function token_of(call_id)
+  return string.match(call_id, '^[^.]+%.(%w+)%.')
+end
+
+-- Leaves no call of a turn open: one of its present claim was never made, any other is lost.
+local function close_calls(key)
+  local token, rows = redis.call('HGET', key.turn, 'claim'), redis.call('HGETALL', key.ledger)
+  for index = 1, #rows, 2 do
+    local step = token and token_of(rows[index]) == token and unmake or lose
+    step(key, rows[index], rows[index + 1])
+  end
 end
 
 -- A ledger goes with the turn or batch that it belongs to, also one that a late call brings back.
@@ -103,6 +120,7 @@ local function conclude(key, turn_id, state, result, events, channel, keep, ttl_
   redis.call('HSET', key.turn, 'state', state, 'result', result, 'finished_at', int(now))
   redis.call('HDEL', key.turn, 'cancel', 'worker')
   emit(key.turn, key.log, channel, keep, events)
+  close_calls(key)
   redis.call('ZREM', key.leases, turn_id)
   redis.call('HDEL', key.fences, turn_id)
   redis.call('ZREM', key.ready, turn_id)

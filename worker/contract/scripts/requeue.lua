@@ -1,5 +1,5 @@
 -- Takes a running turn from its worker: handed back, or its lease ran out.
--- A hand-back never counts as an attempt. A turn that was in two crashes is a suspect from then on;
+-- A hand-back never counts as an attempt. A turn that was in three crashes is a suspect from then on;
 -- only deaths as its process's sole suspect count towards the dead letter.
 -- The calls are settled even when the attempt is refused.
 -- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals
@@ -24,11 +24,12 @@ end
 local deaths = tonumber(record[4] or 0)
 if handed_back then
   redis.call('HINCRBY', key.turn, 'attempts', -1)
+  close_calls(key)
 else
-  if tonumber(record[3] or 0) >= 2 then deaths = redis.call('HINCRBY', key.turn, 'deaths', 1) end
+  if tonumber(record[3] or 0) >= SUSPECT_AFTER then deaths = redis.call('HINCRBY', key.turn, 'deaths', 1) end
   redis.call('HINCRBY', key.turn, 'crashes', 1)
-  local rows = redis.call('HGETALL', key.ledger)
-  for index = 1, #rows, 2 do lose(key, rows[index], rows[index + 1]) end
+  redis.call('HDEL', key.turn, 'claim')
+  close_calls(key)
 end
 if deaths >= tonumber(ARGV[7]) then
   local events = take(at, tonumber(ARGV[10]))
