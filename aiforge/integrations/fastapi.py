@@ -114,14 +114,7 @@ def create_chat_router(
 
     @router.get("/history/{conversation_id}")
     async def history(conversation_id: str, of: Any = whose) -> Response:
-        try:
-            async with agents.of(conversation_id, of).agent() as agent:
-                messages = await agent.ahistory()
-        except (AIForgeError, ValueError) as error:
-            return _failure(error)
-        if not messages:
-            return _error(404, f"conversation {conversation_id!r} does not exist", "not_found")
-        return JSONResponse({"conversation_id": conversation_id, "messages": messages})
+        return await _told(agents.of(conversation_id, of))
 
     return router
 
@@ -193,6 +186,17 @@ async def _answered(
     except (AIForgeError, ValueError) as error:
         return _failure(error)
     return JSONResponse({**response.model_dump(mode="json"), "conversation_id": conversation.id})
+
+
+async def _told(conversation: _Conversation) -> Response:
+    try:
+        async with conversation.agent() as agent:
+            messages = await agent.ahistory()
+    except (AIForgeError, ValueError) as error:
+        return _failure(error)
+    if not messages:
+        return _error(404, f"conversation {conversation.id!r} does not exist", "not_found")
+    return JSONResponse({"conversation_id": conversation.id, "messages": messages})
 
 
 async def _streamed(conversation: _Conversation, ask: Asked) -> Response:

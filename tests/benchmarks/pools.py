@@ -1,6 +1,7 @@
 """Threads against greenlets: one worker process with 64, 256 and 1,000 turns in flight.
 
-`python -m tests.benchmarks.pools` prints a table in about two minutes; `--pools` and `--widths` choose.
+`python -m tests.benchmarks.pools` prints a table in about two minutes; `--pools` and `--widths` choose, and
+with `--slow 3` the worker has time to spare.
 Turns are submitted evenly over the time that one of them streams, so that all are in flight at the end of
 it. A stream has 50 tokens; the pause between them grows with the width, so that the same number of tokens
 is under way in a second and neither pool has to wait for the processor. CPU is that of the worker's
@@ -60,10 +61,10 @@ class Row(NamedTuple):
 class Bench:
     """One pool at one width."""
 
-    def __init__(self, pool: str, width: int, server: RedisServer, folder: Path) -> None:
+    def __init__(self, pool: str, width: int, slow: float, server: RedisServer, folder: Path) -> None:
         self.pool = pool
         self.width = width
-        self.gap = max(0.02, GAP_PER_TURN * width)
+        self.gap = slow * max(0.02, GAP_PER_TURN * width)
         self.server = server
         self.folder = folder
         self.settings = ContractSettings(redis_url=server.url, namespace=f"{pool}-{width}")
@@ -205,12 +206,12 @@ def _peak_mb(pid: int) -> float:
     return int(found[1]) / 1024
 
 
-async def bench(pools: list[str], widths: list[int]) -> None:
+async def bench(pools: list[str], widths: list[int], slow: float) -> None:
     print("pool       in flight  CPU/turn  added TTFT p50     p99      RSS    soft*   cold  handed back")
     for width in widths:
         for pool in pools:
             with RedisServer() as server, tempfile.TemporaryDirectory() as folder:
-                one = Bench(pool, width, server, Path(folder))
+                one = Bench(pool, width, slow, server, Path(folder))
                 try:
                     row = await one.run()
                 finally:
@@ -228,8 +229,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pools", default=",".join(POOLS))
     parser.add_argument("--widths", default=",".join(map(str, WIDTHS)))
+    parser.add_argument("--slow", type=float, default=1.0, help="how many times longer the pauses are")
     options = parser.parse_args()
-    uvloop.run(bench(options.pools.split(","), [int(width) for width in options.widths.split(",")]))
+    widths = [int(width) for width in options.widths.split(",")]
+    uvloop.run(bench(options.pools.split(","), widths, options.slow))
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_a_chat_in_the_browser(playground: str, provider: FakeProvider, tmp_path
         page.wait_for("It costs 212.49 after the discount.")
         page.wait_for("212.4915")
         page.wait_for("Cost")
-        page.picture(Path(os.environ.get("AIFORGE_TEST_PICTURES", tmp_path)) / "playground.png")
+        page.picture(Path(os.environ.get("PLAYGROUND_PICTURES", tmp_path)) / "playground.png")
         shown = page.text
     assert shown.count("When does the tide come?") == 2, "in the conversation and in the list"
     assert [tool["function"]["name"] for tool in provider.calls[1].body["tools"]] == ["calculator"]

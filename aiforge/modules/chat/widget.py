@@ -209,6 +209,8 @@ def _answer(talk: _Talk, agent: ChatAgent, prompt: str) -> None:
             text = _draw(events, tools)
     except (AIForgeError, ValueError) as error:
         text, note, failed = str(error), "nothing of this is remembered", True
+        if not isinstance(error, AIForgeError):  # the question is not open any more
+            talk["question"] = None
     else:
         response = agent.last_response
         assert response is not None, "a turn that ends well has a response"

@@ -47,8 +47,9 @@ class PostgresStore:
 
     async def append(self, conversation_id: str, number: int, entry: bytes) -> None:
         insert = (
-            "INSERT INTO aiforge_entries (conversation_id, number, entry) SELECT %(id)s, %(number)s, %(entry)s"
-            " WHERE (SELECT coalesce(max(number), 0) FROM aiforge_entries WHERE conversation_id = %(id)s)"
+            "INSERT INTO aiforge_entries (conversation_id, number, entry)"
+            " SELECT %(id)s, %(number)s, %(entry)s WHERE"
+            " (SELECT coalesce(max(number), 0) FROM aiforge_entries WHERE conversation_id = %(id)s)"
             " = %(number)s - 1 ON CONFLICT DO NOTHING"
         )
         values = {"id": conversation_id, "number": number, "entry": entry}
