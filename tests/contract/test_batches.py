@@ -247,6 +247,7 @@ async def test_cancelling_lets_the_running_items_end(client: TurnClient) -> None
         cancelled = await client.cancel_batch(batch.batch_id)
         assert cancelled.state is BatchState.CANCELLING
         assert cancelled.cancelled_at is not None
+    assert (await client.stats()).ready == 0, "nobody is to be woken for it"
     assert await take(client.batches, batch.batch_id) == Refused("refused", "cancelling")
     assert await client.batches.waiting(batch.batch_id) == 0
     await first.answer_all()
