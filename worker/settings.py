@@ -18,7 +18,7 @@ class WorkerSettings(ContractSettings):
 
     concurrency: int = Field(default=100, ge=1, le=5_000)
     """How many turns and slices run at a time."""
-    pool: Pool = "threads"
+    pool: Pool = "greenlets"
     metrics_host: str = "127.0.0.1"
     metrics_port: int = Field(default=9808, ge=0, le=65_535)
     """0 takes any free port; when the default is taken, the next free one is used."""

@@ -12,7 +12,7 @@ from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, paid
 from tests.support.waiting import eventually
-from worker.contract.batches import Dead
+from worker.contract.batches import UPLOAD_BYTES, Dead
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
 from worker.contract.schemas import (
@@ -290,6 +290,15 @@ async def test_many_items_are_stored_in_parts(client: TurnClient, server: RedisS
     batch = await client.submit_batch(request(2_500))
     assert server.ask("LLEN", client.batches.keys.items(batch.batch_id)) == 2_500
     assert server.ask("PTTL", client.batches.keys.items(batch.batch_id)) == -1
+
+
+async def test_large_items_are_stored_in_parts(client: TurnClient, server: RedisServer) -> None:
+    """No call is so long that it could not be made in time."""
+    server.ask("CONFIG", "RESETSTAT")
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="x" * 250_000)] * 60))
+    assert server.ask("LLEN", client.batches.keys.items(batch.batch_id)) == 60
+    pushes = server.ask("INFO", "commandstats")["cmdstat_rpush"]["calls"]
+    assert pushes == -(-15_000_000 // UPLOAD_BYTES)
 
 
 async def test_an_upload_that_is_not_opened_disappears(client: TurnClient, server: RedisServer) -> None:

@@ -10,7 +10,6 @@ import base64
 import contextlib
 import json
 import os
-import pickle
 import re
 import secrets
 import signal
@@ -28,6 +27,7 @@ from celery.events.state import State
 
 from aiforge.core.events import Token
 from aiforge.testing import FakeProvider, Gate, Reply
+from tests.support.messages import garbage, message
 from tests.support.processes import Service
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -95,9 +95,9 @@ class Stack:
         """How many messages were ever put on a queue of the server."""
         return int(self.redis.info("commandstats").get("cmdstat_lpush", {"calls": 0})["calls"])
 
-    def push(self, message: str | bytes) -> None:
+    def push(self, raw: str | bytes) -> None:
         """Put anything on the queue of turns."""
-        self.redis.lpush(f"{Keys(NAMESPACE).broker_prefix()}{queue(NAMESPACE, Lane.CHAT)}", message)
+        self.redis.lpush(f"{Keys(NAMESPACE).broker_prefix()}{queue(NAMESPACE, Lane.CHAT)}", raw)
 
     def dropped(self, reason: str) -> int:
         found = re.search(
@@ -235,15 +235,15 @@ async def test_a_running_task_that_is_revoked_hands_its_turn_back(
 
 async def test_garbage_is_counted_and_dropped(stack: Stack, client: TurnClient) -> None:
     before = {reason: stack.dropped(reason) for reason in ("garbage", "unknown_task", "forged", "unknown")}
-    garbage = _garbage()
-    for message in garbage:
-        stack.push(message)
-    stack.push(_message(task="os.system"))
+    nothings = garbage()
+    for nothing in nothings:
+        stack.push(nothing)
+    stack.push(message(task="os.system"))
     for forged in ("' OR 1=1", "63" + "g" * 20):
-        stack.push(_message(args=[forged]))
+        stack.push(message(args=[forged]))
     later = "2099-01-01T00:00:00"
-    stack.push(_message(args=[new_turn_id(1)], eta=later, expires=later, timelimit="never", retries="all"))
-    expected = {"garbage": len(garbage), "unknown_task": 1, "forged": 2, "unknown": 1}
+    stack.push(message(args=[new_turn_id(1)], eta=later, expires=later, timelimit="never", retries="all"))
+    expected = {"garbage": len(nothings), "unknown_task": 1, "forged": 2, "unknown": 1}
     await eventually(
         lambda: {reason: stack.dropped(reason) - before[reason] for reason in before} == expected
     )
@@ -381,50 +381,3 @@ def _drain(connection: Any, enough: Callable[[], Any]) -> None:
 
 def _asked(celery: Celery) -> Any:
     return celery.control.inspect(limit=1, timeout=10)
-
-
-def _message(
-    task: Any = TASKS[Lane.CHAT],
-    args: Any = ("x",),
-    *,
-    properties: Any = None,
-    body: Any = None,
-    **headers: Any,
-) -> str:
-    """A message as Celery sends it, except for what is given."""
-    encoded = base64.b64encode(json.dumps([args, {}, {}] if body is None else body).encode()).decode()
-    return json.dumps(
-        {
-            "body": encoded,
-            "content-type": "application/json",
-            "content-encoding": "utf-8",
-            "headers": {"id": secrets.token_hex(8), "task": task, **headers},
-            "properties": properties
-            or {
-                "delivery_tag": secrets.token_hex(8),
-                "delivery_info": {"exchange": "", "routing_key": queue(NAMESPACE, Lane.CHAT)},
-                "body_encoding": "base64",
-            },
-        }
-    )
-
-
-def _garbage() -> list[str | bytes]:
-    """Each of these ends a stock worker, or makes it do what it was not asked."""
-    return [
-        "}{garbage",
-        "[1,2]",
-        "null",
-        "",
-        pickle.dumps({"body": "x"}),
-        json.dumps({"body": "x"}),
-        _message(body=5),
-        _message(body={"args": ["x"]}),
-        _message(body=[["x"], {"turn_id": "x"}, {}]),
-        _message(args=[5]),
-        _message(args=[]),
-        _message(task=["aiforge.turn"]),
-        _message(id=None),
-        _message(properties={"delivery_tag": "t", "delivery_info": {}}),
-        _message().replace("application/json", "application/x-python-serialize"),
-    ]

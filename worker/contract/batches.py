@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -25,6 +25,8 @@ from worker.contract.store import WAKE_MS, Refused
 
 UPLOAD_TTL_MS: Final = 3_600_000
 UPLOAD_ITEMS: Final = 1_000
+UPLOAD_BYTES: Final = 4 * 1024 * 1024
+"""One call stores no more than this, or one item: it has to arrive within a command's time."""
 DEAD_LEASE_MS: Final = 10_000
 
 
@@ -79,12 +81,12 @@ class BatchStore:
         """Store all items, then open the batch: it exists whole or not at all."""
         batch_id = new_batch_id(tenant)
         items = self.keys.items(batch_id)
-        for offset in range(0, len(request.items), UPLOAD_ITEMS):
-            part = request.items[offset : offset + UPLOAD_ITEMS]
-            arguments: list[Argument] = [offset, UPLOAD_TTL_MS, *(records.encode(item) for item in part)]
-            await self.connection.run("batch_items", [items], arguments)
+        offset = 0
+        for part in _parts(request.items):
+            await self.connection.run("batch_items", [items], [offset, UPLOAD_TTL_MS, *part])
+            offset += len(part)
         defaults = records.encode(msgspec.structs.replace(request, items=[]))
-        arguments = [
+        arguments: list[Argument] = [
             batch_id, tenant, BATCH_VERSION, len(request.items), self.settings.batch_window, defaults,
             WAKE_MS,
         ]  # fmt: skip
@@ -197,6 +199,18 @@ class BatchStore:
         if record.get("tenant") != tenant.encode():
             raise NotFound(f"batch {batch_id!r} does not exist")
         return record
+
+
+def _parts(items: Sequence[BatchItem]) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    size = 0
+    for encoded in map(records.encode, items):
+        if part and (len(part) == UPLOAD_ITEMS or size + len(encoded) > UPLOAD_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(encoded)
+        size += len(encoded)
+    yield part
 
 
 def _row_arguments(row: BatchRow) -> list[Argument]:

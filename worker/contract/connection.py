@@ -20,15 +20,15 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
-    TimeoutError,  # noqa: A004  # redis's own
 )
+from redis.exceptions import TimeoutError as ConnectTimeoutError
 
 from worker.contract.errors import Unavailable
 
 Argument: TypeAlias = str | bytes | int | float
 Reply: TypeAlias = Any
 
-_PASSING: Final = (ConnectionError, TimeoutError, BusyLoadingError)
+_PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError)
 COMMAND_SECONDS: Final = 2.5
 PATIENCE_SECONDS: Final = 3.5
 """No repetition begins later than this: with the command's own time a caller waits 6 s at most."""
@@ -68,11 +68,14 @@ class Connection:
     def __init__(self, url: str, *, timeout: float = COMMAND_SECONDS) -> None:
         """`timeout` is how many seconds one command may take, connecting included."""
         self.url = url
+        self._timeout = timeout
         self.scripts = load_scripts()
         self._slots = asyncio.Semaphore(WIDTH)
         self.client: Any = redis.Redis.from_url(
             url,
-            socket_timeout=timeout,
+            # Each command has one limit around it: redis-py's own costs a task for each send, and on
+            # Python 3.11 can swallow a cancellation.
+            socket_timeout=None,
             socket_connect_timeout=timeout,
             socket_keepalive=True,
             health_check_interval=15,
@@ -86,9 +89,7 @@ class Connection:
     def link(self) -> Any:
         """A further connection, not connected yet and not the pool's, for one who reads what is pushed."""
         pool = self.client.connection_pool
-        # Without a time limit of its own a send either finds the connection or fails as one that is gone.
-        own = {"socket_timeout": None, "health_check_interval": 0}
-        return pool.connection_class(**{**pool.connection_kwargs, **own})
+        return pool.connection_class(**{**pool.connection_kwargs, "health_check_interval": 0})
 
     async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """Run a script; a passing fault is waited out for 3.5 s, then Unavailable is raised."""
@@ -140,11 +141,12 @@ class Connection:
         while True:
             pause = next(pauses)
             try:
-                async with self._slots:
+                async with asyncio.timeout(self._timeout), self._slots:
                     return await attempt()
-            except _PASSING as error:
+            except (*_PASSING, TimeoutError) as error:
                 if time.monotonic() + pause > limit:
-                    raise Unavailable(f"Redis at {self.shown} does not answer: {error}") from None
+                    why = str(error) or f"no reply within {self._timeout:g} s"
+                    raise Unavailable(f"Redis at {self.shown} does not answer: {why}") from None
             except ResponseError as error:
                 if _refuses_writes(error):
                     raise Unavailable(f"Redis cannot store more: {error}") from None

@@ -62,7 +62,8 @@ class Listener:
                 self._confirmed[channel] = asyncio.Event()
                 await self._say("SUBSCRIBE", channel)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._confirmed[channel].wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._confirmed[channel].wait()
             yield inbox
         finally:
             readers.discard(inbox)
@@ -189,7 +190,9 @@ async def _published(inbox: _Inbox, cursor: int) -> list[Event] | None:
     """The next events behind the cursor, or None when only the log can tell."""
     while True:
         try:
-            message = await asyncio.wait_for(inbox.get(), POLL_SECONDS)
+            # Not wait_for: that of Python 3.11 can swallow the cancellation of a reader who leaves.
+            async with asyncio.timeout(POLL_SECONDS):
+                message = await inbox.get()
         except TimeoutError:
             return None
         first, *lines = message.split(b"\n")

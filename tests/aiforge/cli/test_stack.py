@@ -31,112 +31,125 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.must_be_empty()
 
 
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    desk = Desk(tmp_path_factory.mktemp("up"), **FREE_PORTS)
-    running = desk.start("up")
+def what_it_says(up: Running, room: Room) -> None:
+    assert "no OPENAI_API_KEY found: provider set to offline" in up.err
+    assert "http://127.0.0.1:" in up.err
+    assert up.out == ""
+
+
+def chat_streams_and_remembers(up: Running, room: Room) -> None:
+    first = room.run("chat", "My name is Ada.", "-c", "user-1")
+    assert first.code == 0
+    assert "My name is Ada." in first.out
+    assert first.err.startswith("conversation user-1 · ")
+    second = up.desk.run("chat", "-", "-c", "user-1", "--json", given=b"And now?")
+    turn = json.loads(second.out)
+    assert (turn["state"], turn["conversation_id"], second.err) == ("completed", "user-1", "")
+    history = room.run("history", "user-1", "--json").out.splitlines()
+    assert [json.loads(line)["role"] for line in history] == ["user", "assistant"] * 2
+    assert json.loads(history[3])["content"] == turn["answer"]
+
+
+def submit_tail_status(up: Running, room: Room) -> None:
+    turn_id = room.run("submit", "Hello").out.strip()
+    tail = room.run("tail", turn_id)
+    assert tail.code == 0
+    events = [json.loads(line) for line in room.run("tail", turn_id, "--json").out.splitlines()]
+    assert [event["id"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-2]["event"] == {
+        "type": "message",
+        "text": tail.out.strip(),
+        "stopped": False,
+        "iteration_limit": False,
+    }
+    assert events[-1]["event"]["type"] == "done"
+    assert "completed" in room.run("status", turn_id).out
+    assert json.loads(room.run("status", "--json").out)["ready"] is True
+
+
+def an_unknown_turn_is_one_line(up: Running, room: Room) -> None:
+    ended = up.desk.run("tail", "00aaaaaaaaaaaaaaaaaaaa")
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "not_found" in ended.err
+
+
+def batch_to_csv(up: Running, room: Room) -> None:
+    ended = room.run("batch", "run", "in.jsonl", "-o", "out.csv")
+    assert ended.code == 0
+    assert "40/40 done, 0 failed" in ended.err
+    with (room.folder / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == [f"n{n}" for n in range(40)]
+    assert {(row["status"], row["cost_usd"]) for row in rows} == {("ok", "0")}
+
+
+def batch_through_pipes_by_a_client_that_has_no_service_installed(up: Running, room: Room) -> None:
+    elsewhere = up.desk.folder / "elsewhere"
+    elsewhere.mkdir()
+    url = json.loads((up.desk.data / "run.json").read_text())["api_url"]
+    client = Desk(elsewhere, AIFORGE_API_URL=url, **base_install(elsewhere / "hidden"))
+    piped = client.run("batch", "run", "-", "--column", "q", given=b"q\nfirst\nsecond\n")
+    assert piped.code == 0, piped
+    rows = list(csv.DictReader(piped.out.splitlines()))
+    assert [(row["question"], row["status"]) for row in rows] == [("first", "ok"), ("second", "ok")]
+
+
+def doctor_finds_nothing_wrong(up: Running, room: Room) -> None:
+    shown = room.run("doctor")
+    assert shown.code == 0, shown
+    assert "– provider: offline, because there is no key" in shown.out
+
+
+def a_second_up_is_refused(up: Running, room: Room) -> None:
+    ended = room.run("up")
+    assert (ended.code, ended.err.count("\n")) == (1, 1)
+    assert "it runs already" in ended.err
+
+
+def flower_can_read_the_tasks(up: Running, room: Room) -> None:
+    with FakeProvider() as somebody:
+        port = int(somebody.root.rpartition(":")[2])
+    flower = up.desk.start("flower", "--port", str(port))
+    url = f"http://127.0.0.1:{port}/tasks/datatable?draw=1&start=0&length=9&search%5Bvalue%5D="
+    url += "&order%5B0%5D%5Bcolumn%5D=0&order%5B0%5D%5Bdir%5D=asc&columns%5B0%5D%5Bdata%5D=name"
+
+    def seen() -> bool:
+        room.run("submit", "Hello", "--wait", "10")
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return any(task["state"] == "SUCCESS" for task in json.load(reply)["data"])
+
     try:
-        running.wait_for("ready; Ctrl-C stops everything")
-        yield running
-        assert running.end(signal.SIGTERM).code == 0
-        assert not (desk.data / "run.json").exists()
+        flower.wait_for("Connected to")
+        wait_until(seen, 30)
     finally:
-        running.close()
+        flower.end(signal.SIGTERM)
+
+
+@pytest.mark.timeout(240)
+def test_one_stack_and_all_that_one_asks_of_it(
+    desk: Desk,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    subtests: pytest.Subtests,
+) -> None:
+    up = desk.start("up", **FREE_PORTS)
+    up.wait_for("ready; Ctrl-C stops everything")
+    for question in (
+        what_it_says,
+        chat_streams_and_remembers,
+        submit_tail_status,
+        an_unknown_turn_is_one_line,
+        batch_to_csv,
+        batch_through_pipes_by_a_client_that_has_no_service_installed,
+        doctor_finds_nothing_wrong,
+        a_second_up_is_refused,
+        flower_can_read_the_tasks,
+    ):
+        with subtests.test(question.__name__):
+            question(up, Room(desk.folder, monkeypatch, capsys))
+    assert up.end(signal.SIGTERM).code == 0
+    assert not (desk.data / "run.json").exists()
     desk.must_be_empty(1)
-
-
-class TestUp:
-    """One stack, and all that one asks of it."""
-
-    @pytest.fixture
-    def room(self, up: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Room:
-        return Room(up.desk.folder, monkeypatch, capsys)
-
-    def test_what_it_says(self, up: Running) -> None:
-        assert "no OPENAI_API_KEY found: provider set to offline" in up.err
-        assert "http://127.0.0.1:" in up.err
-        assert up.out == ""
-
-    def test_chat_streams_and_remembers(self, up: Running, room: Room) -> None:
-        first = room.run("chat", "My name is Ada.", "-c", "user-1")
-        assert first.code == 0
-        assert "My name is Ada." in first.out
-        assert first.err.startswith("conversation user-1 · ")
-        second = up.desk.run("chat", "-", "-c", "user-1", "--json", given=b"And now?")
-        turn = json.loads(second.out)
-        assert (turn["state"], turn["conversation_id"], second.err) == ("completed", "user-1", "")
-        history = room.run("history", "user-1", "--json").out.splitlines()
-        assert [json.loads(line)["role"] for line in history] == ["user", "assistant"] * 2
-        assert json.loads(history[3])["content"] == turn["answer"]
-
-    def test_submit_tail_status(self, room: Room) -> None:
-        turn_id = room.run("submit", "Hello").out.strip()
-        tail = room.run("tail", turn_id)
-        assert tail.code == 0
-        events = [json.loads(line) for line in room.run("tail", turn_id, "--json").out.splitlines()]
-        assert [event["id"] for event in events] == list(range(1, len(events) + 1))
-        assert events[-2]["event"] == {
-            "type": "message",
-            "text": tail.out.strip(),
-            "stopped": False,
-            "iteration_limit": False,
-        }
-        assert events[-1]["event"]["type"] == "done"
-        assert "completed" in room.run("status", turn_id).out
-        assert json.loads(room.run("status", "--json").out)["ready"] is True
-
-    def test_an_unknown_turn_is_one_line(self, up: Running) -> None:
-        ended = up.desk.run("tail", "00aaaaaaaaaaaaaaaaaaaa")
-        assert (ended.code, ended.err.count("\n")) == (1, 1)
-        assert "not_found" in ended.err
-
-    def test_batch_to_csv(self, room: Room) -> None:
-        (room.folder / "in.jsonl").write_text(QUESTIONS)
-        ended = room.run("batch", "run", "in.jsonl", "-o", "out.csv")
-        assert ended.code == 0
-        assert "40/40 done, 0 failed" in ended.err
-        with (room.folder / "out.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert [row["id"] for row in rows] == [f"n{n}" for n in range(40)]
-        assert {(row["status"], row["cost_usd"]) for row in rows} == {("ok", "0")}
-
-    def test_batch_through_pipes_by_a_client_that_has_no_service_installed(
-        self, up: Running, tmp_path: Path
-    ) -> None:
-        url = json.loads((up.desk.data / "run.json").read_text())["api_url"]
-        client = Desk(tmp_path, AIFORGE_API_URL=url, **base_install(tmp_path / "hidden"))
-        piped = client.run("batch", "run", "-", "--column", "q", given=b"q\nfirst\nsecond\n")
-        assert piped.code == 0, piped
-        rows = list(csv.DictReader(piped.out.splitlines()))
-        assert [(row["question"], row["status"]) for row in rows] == [("first", "ok"), ("second", "ok")]
-
-    def test_doctor_finds_nothing_wrong(self, room: Room) -> None:
-        shown = room.run("doctor")
-        assert shown.code == 0, shown
-        assert "– provider: offline, because there is no key" in shown.out
-
-    def test_a_second_up_is_refused(self, room: Room) -> None:
-        ended = room.run("up")
-        assert (ended.code, ended.err.count("\n")) == (1, 1)
-        assert "it runs already" in ended.err
-
-    def test_flower_can_read_the_tasks(self, up: Running, room: Room) -> None:
-        with FakeProvider() as somebody:
-            port = int(somebody.root.rpartition(":")[2])
-        flower = up.desk.start("flower", "--port", str(port))
-        url = f"http://127.0.0.1:{port}/tasks/datatable?draw=1&start=0&length=9&search%5Bvalue%5D="
-        url += "&order%5B0%5D%5Bcolumn%5D=0&order%5B0%5D%5Bdir%5D=asc&columns%5B0%5D%5Bdata%5D=name"
-
-        def seen() -> bool:
-            room.run("submit", "Hello", "--wait", "10")
-            with urllib.request.urlopen(url, timeout=5) as reply:
-                return any(task["state"] == "SUCCESS" for task in json.load(reply)["data"])
-
-        try:
-            flower.wait_for("Connected to")
-            wait_until(seen, 30)
-        finally:
-            flower.end(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
@@ -174,6 +187,17 @@ def test_a_second_ctrl_c_hurries_the_end(desk: Desk, at: str) -> None:
     demo.wait_for(at)
     demo.process.send_signal(signal.SIGINT)
     assert demo.end(signal.SIGINT).code == 130
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_ends_up(desk: Desk, times: int) -> None:
+    up = desk.start("up", **FREE_PORTS)
+    up.wait_for("ready; Ctrl-C stops everything")
+    up.process.send_signal(signal.SIGINT)
+    up.wait_for("stopping")
+    assert up.end(signal.SIGINT if times == 2 else None).code == 130
+    desk.must_be_empty(1)
 
 
 def test_the_demo_keeps_the_answers_of_the_run_before(desk: Desk) -> None:
