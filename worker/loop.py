@@ -13,6 +13,7 @@ import uvloop
 
 T = TypeVar("T")
 STOP_SECONDS: Final = 5.0
+CANCEL_SECONDS: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
@@ -45,11 +46,14 @@ class LoopThread:
 
 
 async def _cancel_rest() -> None:
+    """Cancel again and again: on Python 3.11 a library that waits with `wait_for` can swallow one."""
+    loop = asyncio.get_running_loop()
     rest = asyncio.all_tasks() - {asyncio.current_task()}
+    limit = loop.time() + STOP_SECONDS
+    while rest and loop.time() < limit:
+        for task in rest:
+            task.cancel()
+        _, rest = await asyncio.wait(rest, timeout=CANCEL_SECONDS)
     for task in rest:
-        task.cancel()
-    if rest:
-        _, stuck = await asyncio.wait(rest, timeout=STOP_SECONDS)
-        for task in stuck:
-            _log.error("task_does_not_end", extra={"reason": task.get_name()})
-    await asyncio.get_running_loop().shutdown_asyncgens()
+        _log.error("task_does_not_end", extra={"reason": task.get_name()})
+    await loop.shutdown_asyncgens()

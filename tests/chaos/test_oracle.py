@@ -21,6 +21,8 @@ HIT, NEXT, BACK = "00" + "a" * 20, "00" + "b" * 20, "01" + "c" * 20
 """Killed and answered by its second attempt; queued behind it; handed back in another conversation."""
 WORDS = 3
 MODEL = ("openai", "gpt-4o-mini")
+LOST = ("openai", "")
+"""Whose model is not told from what was asked."""
 Lie = Callable[[Evidence], None]
 
 
@@ -54,9 +56,10 @@ def honest() -> Evidence:
         asked=asked,
         totals={
             MODEL: {
-                "calls:ok": Decimal(3), "calls:lost": Decimal(1), "calls:aborted": Decimal(1),
+                "calls:ok": Decimal(3), "calls:aborted": Decimal(1),
                 "input": Decimal(30), "output": Decimal(9), "usd": Decimal("0.000003"),
-            }
+            },
+            LOST: {"calls:lost": Decimal(1)},
         },
         leftovers=[],
         seconds=30.0,
@@ -155,7 +158,7 @@ def _reader_sees_no_reset(evidence: Evidence) -> None:
 
 def _row_missing(evidence: Evidence) -> None:
     del evidence.facts[HIT].ledger[0]
-    evidence.totals[MODEL]["calls:lost"] -= 1
+    evidence.totals[LOST]["calls:lost"] -= 1
 
 
 def _row_elsewhere(evidence: Evidence) -> None:
@@ -174,14 +177,14 @@ def _paid_for_nothing(evidence: Evidence) -> None:
 def _row_left_open(evidence: Evidence) -> None:
     ledger = evidence.facts[HIT].ledger
     ledger[0] = msgspec.structs.replace(ledger[0], outcome="intended")
-    evidence.totals[MODEL]["calls:intended"] = evidence.totals[MODEL].pop("calls:lost")
+    evidence.totals[MODEL]["calls:intended"] = evidence.totals[LOST].pop("calls:lost")
 
 
 def _answer_unpaid(evidence: Evidence) -> None:
     ledger = evidence.facts[NEXT].ledger
     ledger[0] = _row(NEXT, 3, "lost")
     _pay(evidence, calls=-1, tokens=(-10, -3), usd="-0.000001")
-    evidence.totals[MODEL]["calls:lost"] += 1
+    evidence.totals[LOST]["calls:lost"] += 1
 
 
 def _counted_twice(evidence: Evidence) -> None:

@@ -6,6 +6,7 @@ Every distribution that a plain `pip install aiforge` would not bring is hidden 
 
 from __future__ import annotations
 
+import functools
 import os
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
@@ -40,18 +41,19 @@ sys.meta_path[:] = [Seeing(finder) for finder in sys.meta_path]
 def base_install(folder: Path) -> dict[str, str]:
     """The environment variables of such processes; `folder` must not exist."""
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(_PROGRAM.format(hidden=hidden()))
+    (folder / "sitecustomize.py").write_text(_PROGRAM.format(hidden=set(hidden())))
     return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
-def hidden() -> set[str]:
+@functools.cache
+def hidden() -> frozenset[str]:
     """The top-level names of all that is installed and is not of the base installation."""
     base = base_distributions()
-    return {
+    return frozenset(
         name
         for name, homes in packages_distributions().items()
         if not base & {canonicalize_name(home) for home in homes}
-    }
+    )
 
 
 def base_distributions() -> set[str]:

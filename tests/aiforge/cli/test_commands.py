@@ -13,11 +13,6 @@ from aiforge.cli.show_settings import readable
 from tests.aiforge.cli.command import Desk, Room
 
 
-@pytest.fixture
-def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Room:
-    return Room(tmp_path, monkeypatch, capsys)
-
-
 def test_help_lists_the_commands(tmp_path: Path) -> None:
     shown = Desk(tmp_path).run("--help")
     assert shown.code == 0

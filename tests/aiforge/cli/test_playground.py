@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
-from tests.aiforge.cli.command import Desk
+from tests.aiforge.cli.command import Room
 
 
-def test_a_port_that_cannot_be(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, AIFORGE_PROVIDER="offline")
-    assert desk.run("playground", "--port=0").code == 2
+def test_a_port_that_cannot_be(room: Room) -> None:
+    assert room.run("playground", "--port=0", AIFORGE_PROVIDER="offline").code == 2
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = desk.run("playground", f"--port={port}")
+        ended = room.run("playground", f"--port={port}", AIFORGE_PROVIDER="offline")
     assert ended.code == 3
     assert f"--port: {port} is taken" in ended.err
 
 
-def test_an_endpoint_of_ones_own_needs_a_key(tmp_path: Path) -> None:
-    ended = Desk(tmp_path, AIFORGE_OPENAI_BASE_URL="http://127.0.0.1:1/v1").run("playground")
+def test_an_endpoint_of_ones_own_needs_a_key(room: Room) -> None:
+    ended = room.run("playground", AIFORGE_OPENAI_BASE_URL="http://127.0.0.1:1/v1")
     assert ended.code == 3
     assert "set OPENAI_API_KEY" in ended.err
 
 
-def test_a_wrong_setting(tmp_path: Path) -> None:
-    ended = Desk(tmp_path, AIFORGE_TEMPERATURE="hot").run("playground")
+def test_a_wrong_setting(room: Room) -> None:
+    ended = room.run("playground", AIFORGE_TEMPERATURE="hot")
     assert ended.code == 3
     assert "AIFORGE_TEMPERATURE" in ended.err

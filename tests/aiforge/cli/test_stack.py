@@ -31,10 +31,29 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     made.must_be_empty()
 
 
+def a_service_that_dies_ends_the_rest(desk: Desk) -> None:
+    up = desk.start("up", **FREE_PORTS)
+    up.wait_for("ready; Ctrl-C")
+    assert desk.run("chat", "My name is Ada.", "-c", "before").code == 0
+    pids = json.loads((desk.data / "run.json").read_text())["pids"]
+    os.kill(pids["worker"], signal.SIGKILL)
+    ended = up.end()
+    assert ended.code == 1
+    assert "aiforge: worker was killed by SIGKILL" in ended.err
+    assert "worker: ready" in ended.err
+    desk.must_be_empty(1)
+
+
 def what_it_says(up: Running, room: Room) -> None:
     assert "no OPENAI_API_KEY found: provider set to offline" in up.err
     assert "http://127.0.0.1:" in up.err
     assert up.out == ""
+
+
+def what_was_said_before_it_was_restarted_is_known(up: Running, room: Room) -> None:
+    ended = room.run("chat", "Who am I?", "-c", "before")
+    assert ended.code == 0
+    assert "My name is Ada." in ended.out
 
 
 def chat_streams_and_remembers(up: Running, room: Room) -> None:
@@ -126,16 +145,18 @@ def flower_can_read_the_tasks(up: Running, room: Room) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_one_stack_and_all_that_one_asks_of_it(
+def test_a_stack_dies_and_comes_back_and_answers_all_that_one_asks(
     desk: Desk,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     subtests: pytest.Subtests,
 ) -> None:
+    a_service_that_dies_ends_the_rest(desk)
     up = desk.start("up", **FREE_PORTS)
     up.wait_for("ready; Ctrl-C stops everything")
     for question in (
         what_it_says,
+        what_was_said_before_it_was_restarted_is_known,
         chat_streams_and_remembers,
         submit_tail_status,
         an_unknown_turn_is_one_line,
@@ -224,24 +245,6 @@ def test_the_demo_killed_with_kill_9_runs_again(desk: Desk) -> None:
     assert "40 answered, 0 failed" in ended.err
 
 
-def test_a_service_that_dies_ends_the_rest_and_nothing_is_forgotten(desk: Desk) -> None:
-    up = desk.start("up", **FREE_PORTS)
-    up.wait_for("ready; Ctrl-C")
-    assert desk.run("chat", "My name is Ada.", "-c", "user-1").code == 0
-    pids = json.loads((desk.data / "run.json").read_text())["pids"]
-    os.kill(pids["worker"], signal.SIGKILL)
-    ended = up.end()
-    assert ended.code == 1
-    assert "aiforge: worker was killed by SIGKILL" in ended.err
-    assert "worker: ready" in ended.err
-    desk.must_be_empty(1)
-    again = desk.run("chat", "Who am I?", "-c", "user-1")
-    assert again.code == 0
-    assert "nothing is running here, so a temporary stack is used" in again.err
-    assert "My name is Ada." in again.out
-    desk.must_be_empty(1)
-
-
 def test_a_wrong_setting_of_a_service_is_its_one_line_and_exit_3(desk: Desk) -> None:
     ended = desk.run("chat", "hi", AIFORGE_API_MAX_BODY_BYTES="many")
     assert ended.code == 3
@@ -266,6 +269,7 @@ def test_ctrl_c_cancels_a_batch_and_keeps_what_is_there(desk: Desk) -> None:
             "batch", "run", "many.jsonl", "-o", "out.jsonl", "--model", "gpt-4o-mini",
             OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url, AIFORGE_CONCURRENCY="5",
         )  # fmt: skip
+        batch.wait_for("nothing is running here, so a temporary stack is used")
         batch.wait_for("batch batch_")
         wait_until(lambda: out.read_bytes().count(b"\n") > 7, 30)
         ended = batch.end(signal.SIGINT)

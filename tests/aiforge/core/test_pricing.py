@@ -146,7 +146,7 @@ def test_tracker() -> None:
         tracker.add(added)
     tracker.add(call(None, usage=None))
     assert tracker.session_total == 1.0
-    assert tracker.by_model == {"gpt-4o": 0.5, "o3": 0.5}
+    assert tracker.by_model == {"gpt-4o": 0.5, "o3": 0.5, "ours": 0.0}
     assert (tracker.calls, tracker.unpriced_calls) == (5, 1)
     assert tracker.usage.input_tokens == 4_000_000
     assert repr(tracker) == "CostTracker($1.00, 5 calls, 1 unpriced)"

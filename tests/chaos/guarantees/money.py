@@ -44,6 +44,10 @@ def sums_agree(evidence: Evidence, found: Findings) -> None:
     sums: dict[tuple[str, str], Counter[str]] = {}
     usd: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
     for row in (row for facts in evidence.facts.values() for row in facts.ledger):
+        if row.outcome == "lost":
+            # An estimate stands in the row; the totals count the call and hold what was reported.
+            sums.setdefault((row.provider, ""), Counter()).update({"calls:lost": 1})
+            continue
         sums.setdefault((row.provider, row.model), Counter()).update(_amounts(row))
         usd[row.provider, row.model] += row.cost or Decimal(0)
     for model in sums.keys() | evidence.totals.keys():
