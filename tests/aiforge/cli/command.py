@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,10 @@ from aiforge.cli import app, signals
 from tests.support.waiting import wait_until
 
 SECONDS: Final = 90.0
+FREE_PORTS: Final = {"AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
+QUESTIONS: Final = "".join(
+    json.dumps({"id": f"n{n}", "question": f"question {n}?"}) + "\n" for n in range(40)
+)
 
 
 class Desk:

@@ -1,4 +1,4 @@
-"""The commands with everything real: `up` and what one does with it, and how all of it ends."""
+"""Everything real: a stack that dies, comes back and answers all there is to ask; stacks that cannot start."""
 
 from __future__ import annotations
 
@@ -6,29 +6,14 @@ import csv
 import json
 import os
 import signal
-import time
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from aiforge.testing import FakeProvider
-from tests.aiforge.cli.command import Desk, Room, Running
+from tests.aiforge.cli.command import FREE_PORTS, Desk, Room, Running
 from tests.aiforge.cli.hidden import base_install
 from tests.support.waiting import wait_until
-
-QUESTIONS = "".join(json.dumps({"id": f"n{n}", "question": f"question {n}?"}) + "\n" for n in range(40))
-FREE_PORTS = {"AIFORGE_API_PORT": "0", "AIFORGE_METRICS_PORT": "0"}
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
-    (made.folder / "in.jsonl").write_text(QUESTIONS)
-    yield made
-    made.close()
-    made.must_be_empty()
 
 
 def a_service_that_dies_ends_the_rest(desk: Desk) -> None:
@@ -173,78 +158,6 @@ def test_a_stack_dies_and_comes_back_and_answers_all_that_one_asks(
     desk.must_be_empty(1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
-@pytest.mark.parametrize(
-    "at",
-    [
-        pytest.param("starting the embedded server", marks=pytest.mark.soak),
-        "starting a worker",
-        pytest.param("ready at", marks=pytest.mark.soak),
-        pytest.param("batch batch_", marks=pytest.mark.soak),
-    ],
-)
-def test_the_demo_leaves_no_process_whenever_it_is_ended(desk: Desk, at: str, number: signal.Signals) -> None:
-    demo = desk.start("demo", "--questions", "in.jsonl")
-    demo.wait_for(at)
-    ended = demo.end(number)
-    assert ended.code == (130 if number == signal.SIGINT else -signal.SIGKILL)
-    desk.must_be_empty(1 if number == signal.SIGINT else 15)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("moment", range(1, 26))
-def test_ctrl_c_ends_the_demo_at_any_moment(desk: Desk, moment: int) -> None:
-    at = time.monotonic() + moment * 0.3
-    demo = desk.start("demo", "--questions", "in.jsonl")
-    wait_until(lambda: time.monotonic() >= at or demo.process.poll() is not None, 30)
-    # The interpreter itself dies of the signal while it starts.
-    assert demo.end(signal.SIGINT).code in {0, 130, -signal.SIGINT}
-    desk.must_be_empty(1)
-
-
-@pytest.mark.parametrize("at", ["starting a worker", pytest.param("ready at", marks=pytest.mark.soak)])
-def test_a_second_ctrl_c_hurries_the_end(desk: Desk, at: str) -> None:
-    demo = desk.start("demo", "--questions", "in.jsonl")
-    demo.wait_for(at)
-    demo.process.send_signal(signal.SIGINT)
-    assert demo.end(signal.SIGINT).code == 130
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_ends_up(desk: Desk, times: int) -> None:
-    up = desk.start("up", **FREE_PORTS)
-    up.wait_for("ready; Ctrl-C stops everything")
-    up.process.send_signal(signal.SIGINT)
-    up.wait_for("stopping")
-    assert up.end(signal.SIGINT if times == 2 else None).code == 130
-    desk.must_be_empty(1)
-
-
-def test_the_demo_keeps_the_answers_of_the_run_before(desk: Desk) -> None:
-    desk.data.mkdir()
-    before, newest = desk.data / "answers-20200101-000000.jsonl", desk.data / "answers.jsonl"
-    before.write_text("kept\n")
-    newest.symlink_to(before.name)
-    ended = desk.run("demo", "--questions", "in.jsonl")
-    assert ended.code == 0, ended
-    assert "40 answered, 0 failed" in ended.err
-    desk.must_be_empty(1)
-    assert before.read_text() == "kept\n"
-    assert sorted(desk.data.glob("answers-*.jsonl")) == [before, newest.resolve()]
-    assert len(newest.read_text().split("\n")) == 41
-
-
-@pytest.mark.soak
-def test_the_demo_killed_with_kill_9_runs_again(desk: Desk) -> None:
-    demo = desk.start("demo", "--questions", "in.jsonl")
-    demo.wait_for("batch batch_")
-    assert demo.end(signal.SIGKILL).code == -signal.SIGKILL
-    ended = desk.run("demo", "--questions", "in.jsonl")
-    assert ended.code == 0, ended
-    assert "40 answered, 0 failed" in ended.err
-
-
 def test_a_wrong_setting_of_a_service_is_its_one_line_and_exit_3(desk: Desk) -> None:
     ended = desk.run("chat", "hi", AIFORGE_API_MAX_BODY_BYTES="many")
     assert ended.code == 3
@@ -257,27 +170,3 @@ def test_worker_and_api_without_a_key_exit_3(desk: Desk) -> None:
         ended = running.end()
         assert ended.code == 3
         assert "AIFORGE_OPENAI_API_KEY" in ended.err
-
-
-def test_ctrl_c_cancels_a_batch_and_keeps_what_is_there(desk: Desk) -> None:
-    more = "".join(json.dumps({"question": f"more {n}?"}) + "\n" for n in range(2000))
-    (desk.folder / "many.jsonl").write_text(QUESTIONS + more)
-    out = desk.folder / "out.jsonl"
-    with FakeProvider(latency=0.2) as provider:
-        provider.when("question 7?", "sorry")
-        batch = desk.start(
-            "batch", "run", "many.jsonl", "-o", "out.jsonl", "--model", "gpt-4o-mini",
-            OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url, AIFORGE_CONCURRENCY="5",
-        )  # fmt: skip
-        batch.wait_for("nothing is running here, so a temporary stack is used")
-        batch.wait_for("batch batch_")
-        wait_until(lambda: out.read_bytes().count(b"\n") > 7, 30)
-        ended = batch.end(signal.SIGINT)
-    assert ended.code == 130
-    desk.must_be_empty(1)
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert f"cancelled: {len(rows)} of 2040 rows are in out.jsonl" in ended.err
-    assert 7 < len(rows) < 2000
-    assert [row["index"] for row in rows] == sorted(row["index"] for row in rows)
-    assert rows[7]["answer"] == "sorry"
-    assert all(row["model"] == "gpt-4o-mini" and float(row["cost_usd"]) > 0 for row in rows)
