@@ -1,4 +1,4 @@
-"""Everything real: a stack that dies, comes back and answers all there is to ask; stacks that cannot start."""
+"""Everything real: a stack that dies, comes back and answers all that is asked; stacks that cannot start."""
 
 from __future__ import annotations
 
