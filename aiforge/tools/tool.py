@@ -26,8 +26,11 @@ class ToolLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """A quick pure function as a tool. `parameters` is the JSON schema of its arguments."""
+class SlowTool:
+    """A function that reads or writes files as a tool; it runs in a thread of its own.
+
+    `parameters` is the JSON schema of its arguments.
+    """
 
     name: str
     description: str
@@ -38,26 +41,15 @@ class Tool:
 
     def invoke(self, arguments: dict[str, Any]) -> str:
         """Raises whatever the function raises; TypeError on arguments it does not know."""
-        return self.function(**arguments)
-
-    async def ainvoke(self, arguments: dict[str, Any]) -> str:
-        """The same without a thread: these functions return in well under a millisecond."""
         return self.function(**arguments)
 
 
 @dataclass(frozen=True, slots=True)
-class SlowTool:
-    """A function that reads or writes files as a tool; it runs in a thread of its own."""
+class Tool(SlowTool):
+    """A quick pure function as a tool."""
 
-    name: str
-    description: str
-    parameters: dict[str, Any]
-    function: Callable[..., str]
-    approval: bool = False
-    """A human has to allow each call."""
-
-    def invoke(self, arguments: dict[str, Any]) -> str:
-        """Raises whatever the function raises; TypeError on arguments it does not know."""
+    async def ainvoke(self, arguments: dict[str, Any]) -> str:
+        """The same without a thread: these functions return in well under a millisecond."""
         return self.function(**arguments)
 
 

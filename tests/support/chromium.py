@@ -17,7 +17,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.support.waiting import wait_until
 
 CHROMIUM: Final = shutil.which("chromium")
-_FLAGS: Final = (
+FLAGS: Final = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -26,10 +26,10 @@ _FLAGS: Final = (
     "--disable-component-update",
     "--disable-background-networking",
     "--disable-sync",
-    "--remote-debugging-port=0",
-    "--window-size=1200,800",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )
+"""Headless, as root, without a network."""
+_DRIVEN: Final = ("--remote-debugging-port=0", "--window-size=1200,800")
 
 
 class Tab:
@@ -89,7 +89,7 @@ def tab(url: str, folder: Path) -> Iterator[Tab]:
     """A browser of its own, with its data in `folder`, at `url`."""
     assert CHROMIUM is not None
     browser = subprocess.Popen(
-        [CHROMIUM, *_FLAGS, f"--user-data-dir={folder}", url],
+        [CHROMIUM, *FLAGS, *_DRIVEN, f"--user-data-dir={folder}", url],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
