@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import reprlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -19,6 +20,7 @@ from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.providers import create_model
 from aiforge.core.router import choose_model
 from aiforge.core.settings import AIForgeSettings
+from aiforge.core.texts import words
 from aiforge.core.types import AIForgeError, BatchResult, ConfigError, FailedItem, ProviderCall
 
 CUSTOM_PROVIDER: Final = "custom"
@@ -119,7 +121,7 @@ class BaseModule(ABC):
 
     @abstractmethod
     async def _run_alone(self, text: str, log: CallLog) -> Any:
-        """The response to `text`, independent of everything before it. Raises ValueError, AIForgeError."""
+        """The response to `text`, independent of everything before it."""
 
     def run_batch(self, items: Sequence[str], concurrency: int = 10, max_batch: int = 100) -> BatchResult:
         """Answer independent texts side by side; see `arun_batch`."""
@@ -143,7 +145,7 @@ class BaseModule(ABC):
                 log = CallLog(self._tracker)
                 try:
                     outcomes[index] = await self._run_alone(text, log), log
-                except (ValueError, AIForgeError) as error:
+                except Exception as error:  # noqa: BLE001  # one item's end must not be all others'
                     outcomes[index] = _failed(index, text, error, log), log
 
         async with asyncio.TaskGroup() as workers:
@@ -165,8 +167,8 @@ def _check_batch(items: Sequence[str], concurrency: int, max_batch: int) -> None
 def _failed(index: int, text: Any, error: Exception, log: CallLog) -> FailedItem:
     return FailedItem(
         index=index,
-        text=text if isinstance(text, str) else repr(text),
-        error=str(error),
+        text=text if isinstance(text, str) else reprlib.repr(text),
+        error=words(error),
         error_class=type(error).__name__,
         retryable=isinstance(error, AIForgeError) and error.retryable,
         cost=float(log.cost),

@@ -2,7 +2,8 @@
 
 Synchronous methods hand their coroutine to an event loop in a thread of its own, one per process.
 So they work in a script, inside a running loop (a notebook) and from many threads at once, and
-connections stay open from call to call.
+connections stay open from call to call. What belongs to one loop for as long as the process lives,
+such as the HTTP clients that LangChain's packages keep, runs here, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import TimeoutError as Late
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -49,6 +50,43 @@ def iterate(generator: AsyncGenerator[T, None]) -> Iterator[T]:
             run(_close(generator))
 
 
+async def there(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await `coroutine` on the bridge's loop, from whichever loop this is; a cancellation reaches it."""
+    loop, _ = _current()
+    if loop is asyncio.get_running_loop():
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+
+async def stream_there(generator: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """The items of `generator`, which runs on the bridge's loop; closing this closes it."""
+    home, here = _current()[0], asyncio.get_running_loop()
+    if home is here:
+        async with aclosing(generator):
+            async for item in generator:
+                yield item
+        return
+    items: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
+
+    def hand_over(item: tuple[T] | None) -> None:
+        with suppress(RuntimeError):  # nobody waits any more: that loop is closed
+            here.call_soon_threadsafe(items.put_nowait, item)
+
+    async def read() -> None:
+        async with aclosing(generator):
+            async for item in generator:
+                hand_over((item,))
+
+    reading = asyncio.run_coroutine_threadsafe(read(), home)
+    reading.add_done_callback(lambda _: hand_over(None))
+    try:
+        while (given := await items.get()) is not None:
+            yield given[0]
+        await asyncio.wrap_future(reading)
+    finally:
+        reading.cancel()
+
+
 async def _next(generator: AsyncGenerator[T, None]) -> T | object:
     return await anext(generator, _END)
 
@@ -66,10 +104,20 @@ def _current() -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
 def _loop(process: int) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
     """The bridge of this process; a forked child does not inherit the thread, so it gets its own."""
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name=f"aiforge-bridge-{process}", daemon=True)
+    thread = threading.Thread(target=_serve, args=(loop,), name=f"aiforge-bridge-{process}", daemon=True)
     thread.start()
     atexit.register(_end, process, loop, thread)
     return loop, thread
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped. These two errors leave it; their task has them, all others go on."""
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue
+        return
 
 
 def _end(process: int, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

@@ -93,8 +93,8 @@ class RequiresAction(_Event, frozen=True, tag="requires_action"):
     text: str
 
 
-class Gap(_Event, frozen=True, tag="gap"):
-    """The events with sequence numbers `first` to `last` are no longer kept."""
+class Gap(_Event, frozen=True, tag="gap", rename={"first": "from", "last": "to"}):
+    """The events with numbers `first` to `last` are no longer kept; JSON calls these `from` and `to`."""
 
     first: int
     last: int

@@ -1,8 +1,4 @@
-"""LangChain models that are not ours: their chunks become deltas, their errors our tree.
-
-Their packages are optional and each has its own error classes, so an error is read by what all of
-them carry: a status, a class of LangChain's own tree, or at least a telling name.
-"""
+"""LangChain models that are not ours: their chunks become deltas, their errors our tree."""
 
 from __future__ import annotations
 
@@ -11,13 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
-from langchain_core import exceptions
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, convert_to_messages
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
+from aiforge.core import bridge
 from aiforge.core.delta_chat import DeltaChat
 from aiforge.core.deltas import (
     CALL_ID_HEADER,
@@ -30,19 +26,10 @@ from aiforge.core.deltas import (
     ToolCallDelta,
     UsageDelta,
 )
-from aiforge.core.openai_chat.failures import error_class, error_text, from_stream, retry_after, without
-from aiforge.core.tokens import estimate_usage
-from aiforge.core.types import (
-    AIForgeError,
-    APITimeoutError,
-    AuthenticationError,
-    ConfigError,
-    ProviderError,
-    RateLimitError,
-    RequestRefusedError,
-    UnavailableError,
-    Usage,
-)
+from aiforge.core.foreign_errors import translated
+from aiforge.core.texts import encodable
+from aiforge.core.tokens import believed, estimate_usage
+from aiforge.core.types import AIForgeError, APITimeoutError, ConfigError, Usage
 
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 _FINISH_WORDS: Final = {
@@ -51,31 +38,10 @@ _FINISH_WORDS: Final = {
     "tool_use": "tool_calls",
     "max_tokens": "length",
 }
+_ONCE: Final = {"langchain_openai": 0, "langchain_anthropic": 0, "langchain_mistralai": 1}
+"""The `max_retries` with which a package repeats nothing; Mistral's counts attempts under that name."""
 _MAX_TOKENS_FIELDS: Final = ("max_tokens", "max_output_tokens", "num_predict")
 """What one package or another calls the limit of output tokens."""
-
-_BY_CLASS: Final[tuple[tuple[type[Exception], type[ProviderError]], ...]] = (
-    (exceptions.ModelAuthenticationError, AuthenticationError),
-    (exceptions.ModelPermissionDeniedError, AuthenticationError),
-    (exceptions.ModelInvalidRequestError, RequestRefusedError),
-    (exceptions.ModelNotFoundError, RequestRefusedError),
-    (exceptions.ContextOverflowError, RequestRefusedError),
-    (exceptions.ModelRateLimitError, RateLimitError),
-    (exceptions.ModelTimeoutError, APITimeoutError),
-    (exceptions.ModelConnectionError, UnavailableError),
-    (exceptions.ModelAPIError, UnavailableError),
-    (TimeoutError, APITimeoutError),
-    (ConnectionError, UnavailableError),
-)
-_BY_NAME: Final = (
-    ("Timeout", APITimeoutError),
-    ("Connect", UnavailableError),
-    ("Network", UnavailableError),
-    ("Protocol", UnavailableError),
-    ("ReadError", UnavailableError),
-    ("Credentials", AuthenticationError),
-)
-"""Parts of class names that httpx, botocore and google's packages use."""
 
 
 class ForeignLimits(msgspec.Struct, frozen=True):
@@ -140,7 +106,7 @@ class ForeignChat(DeltaChat):
         )
 
 
-async def stream_foreign(
+def stream_foreign(
     model: BaseChatModel,
     messages: Sequence[Mapping[str, Any]],
     *,
@@ -151,6 +117,20 @@ async def stream_foreign(
     limits: ForeignLimits = DEFAULT_LIMITS,
 ) -> AsyncGenerator[Delta, None]:
     """One streamed call through `astream`."""
+    deltas = _stream(model, messages, tools=tools, params=params, call_id=call_id, extra=extra, limits=limits)
+    return bridge.stream_there(deltas) if _keeps_clients(model) else deltas
+
+
+async def _stream(
+    model: BaseChatModel,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    params: CallParams,
+    call_id: str,
+    extra: Mapping[str, Any],
+    limits: ForeignLimits,
+) -> AsyncGenerator[Delta, None]:
     prepared, options = _prepared(model, tools, params, call_id)
     chunks = prepared.astream(
         convert_to_messages([dict(message) for message in messages]), **options, **extra
@@ -169,7 +149,7 @@ async def stream_foreign(
         if chunk.usage_metadata:
             usage = (usage or Usage()) + _usage(chunk.usage_metadata)
         finish = _finish(chunk) or finish
-    yield UsageDelta(usage or estimate_usage(messages, tools, "".join(output)))
+    yield UsageDelta(believed(usage) or estimate_usage(messages, tools, "".join(output)))
     yield FinishDelta(finish or ("tool_calls" if called else "stop"))
 
 
@@ -184,6 +164,22 @@ async def complete_foreign(
     limits: ForeignLimits = DEFAULT_LIMITS,
 ) -> Completion:
     """One call through `ainvoke`."""
+    answer = _complete(
+        model, messages, tools=tools, params=params, call_id=call_id, extra=extra, limits=limits
+    )
+    return await (bridge.there(answer) if _keeps_clients(model) else answer)
+
+
+async def _complete(
+    model: BaseChatModel,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None,
+    params: CallParams,
+    call_id: str,
+    extra: Mapping[str, Any],
+    limits: ForeignLimits,
+) -> Completion:
     prepared, options = _prepared(model, tools, params, call_id)
     asked = convert_to_messages([dict(message) for message in messages])
     try:
@@ -192,17 +188,49 @@ async def complete_foreign(
     except Exception as error:  # noqa: BLE001  # whatever a foreign package raises becomes our tree here
         _fail(error, model, clock, limits.first_token)
     calls = _whole_calls(answer)
-    text = str(answer.text)
+    text = encodable(answer.text)
     output = text + "".join(call.arguments for call in calls)
     return Completion(
         text=text,
         tool_calls=calls,
-        usage=_usage(answer.usage_metadata)
-        if answer.usage_metadata
-        else estimate_usage(messages, tools, output),
+        usage=believed(_usage(answer.usage_metadata) if answer.usage_metadata else None)
+        or estimate_usage(messages, tools, output),
         finish_reason=_finish(answer) or ("tool_calls" if calls else "stop"),
         model=str(answer.response_metadata.get("model_name") or model_name(model)),
     )
+
+
+def _keeps_clients(model: BaseChatModel) -> bool:
+    """Whether a package made this model that keeps its HTTP clients for the whole process.
+
+    A client belongs to the event loop that used it first, and fails on every other one. Models of
+    one's own stay on the loop that calls them, as does one that was given a client.
+    """
+    if getattr(model, "http_async_client", None) is not None:
+        return False
+    return any(name.startswith("langchain_") and name != "langchain_core" for name in _packages(model))
+
+
+def _packages(model: BaseChatModel) -> set[str]:
+    """The packages that this model's class and its bases come from."""
+    return {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
+
+
+def _once(model: BaseChatModel) -> dict[str, Any]:
+    """What makes a model ask once and no more: the one retry layer is the turn's."""
+    attempts = next((_ONCE[name] for name in _packages(model) if name in _ONCE), None)
+    if attempts is None or getattr(model, "max_retries", attempts) == attempts:
+        return {}
+    client = getattr(model, "root_async_client", None)
+    if client is None:
+        return {"max_retries": attempts}
+    # OpenAI's package makes its client from the number, and does not look at it again.
+    client = client.with_options(max_retries=attempts)
+    return {
+        "max_retries": attempts,
+        "root_async_client": client,
+        "async_client": client.chat.completions,
+    }
 
 
 def model_name(model: BaseChatModel) -> str:
@@ -240,8 +268,11 @@ def _prepared(
     if params.max_tokens is not None:
         field = next((name for name in _MAX_TOKENS_FIELDS if name in fields), None)
         (changes if field else options)[field or "max_tokens"] = params.max_tokens
+    changes |= _once(model)
     if any(getattr(model, name) != value for name, value in changes.items()):
         model = model.model_copy(update=changes)
+        for kept in ("_client_params", "_async_client"):  # Anthropic's, made from what was set before
+            model.__dict__.pop(kept, None)
     if type(model).__name__ == "ChatAnthropic":
         options["extra_headers"] = {CALL_ID_HEADER: call_id}
     if not tools:
@@ -255,8 +286,8 @@ def _prepared(
 
 
 def _deltas(chunk: AIMessage) -> list[TextDelta | ToolCallDelta]:
-    # msgspec encodes exact types only, and LangChain text is a subclass of str.
-    deltas: list[TextDelta | ToolCallDelta] = [TextDelta(str(chunk.text))] if chunk.text else []
+    # LangChain's text is a subclass of str.
+    deltas: list[TextDelta | ToolCallDelta] = [TextDelta(encodable(chunk.text))] if chunk.text else []
     if isinstance(chunk, AIMessageChunk):
         for piece in chunk.tool_call_chunks:
             index = piece["index"] if isinstance(piece["index"], int) else None
@@ -308,45 +339,6 @@ def _fail(error: Exception, model: BaseChatModel, clock: asyncio.Timeout, limit:
             f"{provider}, {name}: no token within {limit:g} s", provider=provider, model=name
         ) from None
     raise translated(error, provider=provider, model=name, secrets=_secrets(model)) from None
-
-
-def translated(
-    error: Exception, *, provider: str, model: str, secrets: Sequence[SecretStr] = ()
-) -> ProviderError:
-    """A foreign error in our tree; its text, but neither a secret nor the error itself, goes along."""
-    response = getattr(error, "response", None)
-    status = getattr(error, "status_code", None) or getattr(response, "status_code", None)
-    body = getattr(error, "body", None)
-    text = error_text(body) or error_text(str(error)) or "no text"
-    for secret in secrets:
-        text = without(text, secret)
-    if not (isinstance(status, int) and 400 <= status < 600):
-        if isinstance(body, dict) and body:
-            return from_stream(body.get("error") or body, provider=provider, model=model)
-        return _class_of(error)(
-            f"{provider}, {model}: {text} ({type(error).__name__})", provider=provider, model=model
-        )
-    headers = getattr(response, "headers", None)
-    return error_class(status)(
-        f"{provider} answered {status} for {model}: {text}",
-        status=status,
-        retry_after=retry_after(headers) if isinstance(headers, Mapping) else None,
-        provider=provider,
-        model=model,
-    )
-
-
-def _class_of(error: Exception) -> type[ProviderError]:
-    for foreign, ours in _BY_CLASS:
-        if isinstance(error, foreign):
-            return ours
-    names = [cls.__name__ for cls in type(error).__mro__]
-    for part, ours in _BY_NAME:
-        if any(part in name for name in names):
-            return ours
-    # SDKs notice a missing key only when they build the request, and raise a TypeError or ValueError.
-    about_keys = any(word in str(error).lower() for word in ("authentication", "api key", "api_key"))
-    return AuthenticationError if about_keys else ProviderError
 
 
 def _secrets(model: BaseChatModel) -> list[SecretStr]:

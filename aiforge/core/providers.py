@@ -8,7 +8,6 @@ retry layer is the turn's.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
@@ -17,7 +16,14 @@ import msgspec
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
-from aiforge.core.custom import BUILT_IN, CustomProvider, find_provider, registered_names
+from aiforge.core.custom import (
+    BUILT_IN,
+    DEFAULT_MODEL,
+    CustomProvider,
+    find_provider,
+    registered_names,
+    unknown_provider,
+)
 from aiforge.core.delta_chat import DeltaChat
 from aiforge.core.deltas import CallParams, Completion, Delta
 from aiforge.core.foreign_chat import ForeignChat, ForeignLimits, complete_foreign, stream_foreign
@@ -25,7 +31,7 @@ from aiforge.core.offline import OfflineChat
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.router import default_model
-from aiforge.core.settings import AIForgeSettings
+from aiforge.core.settings import PREFIX, AIForgeSettings
 from aiforge.core.types import ConfigError
 
 __all__ = ["CallParams", "Completion", "Delta", "complete", "create_model", "provider_names", "stream_deltas"]
@@ -66,9 +72,7 @@ def create_model(
     provider = settings.PROVIDER
     custom = None if provider in BUILT_IN else find_provider(provider)
     if custom is None and provider not in BUILT_IN:
-        near = difflib.get_close_matches(provider, provider_names(), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown provider {provider!r}{hint} (one of {', '.join(provider_names())})")
+        raise unknown_provider(provider)
     name = model or settings.MODEL or default_model(provider)
     if name is None:
         raise ConfigError(f"provider {provider!r} has no default model: set MODEL or AIFORGE_MODEL")
@@ -79,6 +83,15 @@ def create_model(
     if provider == "offline":
         return OfflineChat(model_name=name)
     return _from_package(provider, name, settings)
+
+
+def check_provider(settings: AIForgeSettings) -> None:
+    """Raises ConfigError naming a setting when `PROVIDER` can make no model here, whichever is asked for."""
+    try:
+        create_model(settings, model=settings.MODEL or default_model(settings.PROVIDER) or DEFAULT_MODEL)
+    except ConfigError as error:
+        named = str(error).startswith(PREFIX)
+        raise error if named else ConfigError(f"{PREFIX}PROVIDER: {error}") from None
 
 
 def stream_deltas(

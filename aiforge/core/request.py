@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from aiforge.core.types import ConfigError
+
 
 class Action(msgspec.Struct, frozen=True):
     """Something to be done outside, once its turn is committed.
@@ -34,12 +36,17 @@ class ChatRequest:
     actions: list[Action] = field(default_factory=list)
     """What was recorded so far; it is thrown away when the turn fails."""
     _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
+    dispatches: bool = True
+    """Whether who runs the turn hands actions on."""
 
     def act(self, name: str, payload: Mapping[str, Any] | None = None) -> Action:
         """Record an action, to be dispatched once after the turn's commit.
 
-        Raises TypeError when the payload is not made of JSON's types.
+        Raises TypeError when the payload is not made of JSON's types, ConfigError where nobody would
+        hand the action on.
         """
+        if not self.dispatches:
+            raise ConfigError(f"action {name!r} would be lost: the service does not hand actions on yet")
         plain = msgspec.json.decode(msgspec.json.encode(dict(payload or {})))
         action = Action(f"{self.turn_id}-{next(self._numbers)}", name, plain)
         self.actions.append(action)

@@ -8,7 +8,8 @@ from typing import Final
 
 from aiforge.core.custom import BUILT_IN, find_provider
 from aiforge.core.pricing import Price, price
-from aiforge.core.settings import AIForgeSettings, OwnModel
+from aiforge.core.setting_types import OwnModel
+from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError, Usage
 
 QUALITIES: Final = ("high", "medium", "low")

@@ -1,6 +1,7 @@
 """Settings: read once at the edge, frozen, and wrong in one clear line.
 
-Precedence: keyword > environment (`AIFORGE_…`) > `.env` > `aiforge.yaml` > default.
+Precedence: keyword > environment (`AIFORGE_…`, then the provider's own `OPENAI_…`) > `.env` >
+`aiforge.yaml` > default, whichever name a source uses.
 In `aiforge.yaml` a top-level key is a setting without its prefix; `worker:` and `api:` hold the
 service's own settings and `chat:` holds the chat module's; names are matched without case.
 """
@@ -10,31 +11,30 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 import warnings
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeGuard
 
 import yaml
 from pydantic import (
     AfterValidator,
     AliasChoices,
     BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
-    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
     EnvSettingsSource,
-    PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
-from pydantic_settings.sources import InitSettingsSource
 
+from aiforge.core.setting_types import McpServer, OwnModel
 from aiforge.core.types import ConfigError
 
 PREFIX: Final = "AIFORGE_"
@@ -52,6 +52,8 @@ SERVICE_NAMES: Final = frozenset(
         "API_TOKEN",
         "API_URL",
         "READY_FD",
+        "ACTION_TIMEOUT_SECONDS",
+        "CONVERSATION_TTL_SECONDS",
         "API_PING_SECONDS",
         "API_MAX_BODY_BYTES",
         "API_MAX_BATCH_BYTES",
@@ -80,12 +82,18 @@ def _positive(value: float) -> float:
     return value
 
 
+def _not_blank(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be blank")
+    return value
+
+
 Seconds = Annotated[float, AfterValidator(_positive)]
 """A duration: a plain finite number of seconds above 0."""
 
 
 class Settings(BaseSettings):
-    """Base of all settings classes; `load` is the only way in."""
+    """Base of all settings classes: keywords come first, then what environment and files say."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -98,25 +106,29 @@ class Settings(BaseSettings):
     yaml_section: ClassVar[str | None] = None
     """The section of `aiforge.yaml` that may hold these settings beside the top level."""
 
-    @classmethod
-    def load(cls, **keywords: Any) -> Self:
+    def __init__(self, **keywords: Any) -> None:
         """Read every source; raises ConfigError naming the setting and what is right.
 
         What was read is kept for as long as environment and files say the same: reading takes 2 ms,
         looking whether they changed a twentieth of that.
         """
-        for keyword in keywords:
-            if keyword not in cls.model_fields:
-                raise ConfigError(_unknown(f"setting {keyword!r}", keyword, list(cls.model_fields)))
-        found = cls._found()
+        given = self._by_field(keywords)
+        for keyword in given:
+            if keyword not in type(self).model_fields:
+                names = list(type(self).model_fields)
+                raise ConfigError(_unknown(f"setting {keyword!r}", keyword, names))
+        found = self._found()
         for variable, hint in found.unknown:
-            warnings.warn(f"{variable} is not a setting of aiforge{hint}", stacklevel=2)
-        settings = cls.__new__(cls)
+            warnings.warn(f"{variable} is not a setting of aiforge{hint}", stacklevel=3)
         try:
-            BaseModel.__init__(settings, **_merged(found.values, InitSettingsSource(cls, keywords)()))
+            BaseModel.__init__(self, **_merged(found.values, given))
         except ValidationError as error:
             raise ConfigError(_first_line(error)) from None
-        return settings
+
+    @classmethod
+    def load(cls, **keywords: Any) -> Self:
+        """The settings, with these on top."""
+        return cls(**keywords)
 
     @classmethod
     def _found(cls) -> _Found:
@@ -125,28 +137,31 @@ class Settings(BaseSettings):
         known = _kept.get(cls)
         if known is not None and known.stamp == stamp:
             return known
-        dotenv = DotEnvSettingsSource(cls)
-        sources = cls.settings_customise_sources(
-            cls, InitSettingsSource(cls, {}), EnvSettingsSource(cls), dotenv, dotenv
-        )
+        try:
+            dotenv = DotEnvSettingsSource(cls)
+        except (UnicodeDecodeError, OSError) as error:
+            raise ConfigError(f".env cannot be read: {error}") from None
         values: dict[str, Any] = {}
-        for source in reversed(sources):
-            values = _merged(values, source())
-        found = _kept[cls] = _Found(stamp, values, cls._unknown_environment())
+        for said in (cls._yaml(), _said(dotenv), _said(EnvSettingsSource(cls))):
+            values = _merged(values, cls._by_field(said))
+        unknown = [*cls._unread(os.environ), *cls._unread(dotenv.env_vars, ".env: ")]
+        found = _kept[cls] = _Found(stamp, values, unknown)
         return found
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        assert isinstance(dotenv_settings, DotEnvSettingsSource)
-        from_yaml = InitSettingsSource(settings_cls, init_kwargs=cls._yaml())
-        return init_settings, env_settings, dotenv_settings, from_yaml
+    def _by_field(cls, said: Mapping[str, Any]) -> dict[str, Any]:
+        """What one source says, under the names of the fields.
+
+        A field can have several names, of which a source may use any; which source counts must not
+        depend on that.
+        """
+        values = dict(said)
+        for name, field in cls.model_fields.items():
+            if isinstance(field.validation_alias, AliasChoices):
+                for choice in reversed(field.validation_alias.choices):
+                    if choice in values:
+                        values[name] = values.pop(choice)
+        return values
 
     @classmethod
     def _yaml(cls) -> dict[str, Any]:
@@ -168,92 +183,65 @@ class Settings(BaseSettings):
         return found
 
     @classmethod
-    def _unknown_environment(cls) -> list[tuple[str, str]]:
+    def _unread(cls, variables: Iterable[str], where: str = "") -> list[tuple[str, str]]:
         """Variables with our prefix that nobody reads, each with a hint to the nearest name."""
         names = _every_name() | {name.upper() for name in cls.model_fields}
         found: list[tuple[str, str]] = []
-        for variable in os.environ:
+        for variable in map(str.upper, variables):
             if variable.startswith(PREFIX) and variable.removeprefix(PREFIX) not in names:
                 nearest = difflib.get_close_matches(variable.removeprefix(PREFIX), names, n=1)
-                found.append((variable, f"; did you mean {PREFIX}{nearest[0]}?" if nearest else ""))
+                hint = f"; did you mean {PREFIX}{nearest[0]}?" if nearest else ""
+                found.append((where + variable, hint))
         return found
-
-
-class OwnModel(BaseModel):
-    """A model of one's own. Prices are USD for a million tokens, the window is in tokens.
-
-    Without `input` and `output` the model has no own price; without `quality` it is never routed to.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    quality: Literal["high", "medium", "low"] | None = None
-    input: Decimal | None = Field(default=None, ge=0)
-    output: Decimal | None = Field(default=None, ge=0)
-    cached: Decimal | None = Field(default=None, ge=0)
-    cache_write: Decimal | None = Field(default=None, ge=0)
-    context_window: int | None = Field(default=None, ge=1)
-
-
-class McpServer(BaseModel):
-    """A server of tools: a program that is started (`command` and what follows it), or a `url`.
-
-    The program gets none of this process's environment but what it needs to run; `${NAME}` in a value
-    of `env` stands for that variable.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    command: str | None = None
-    args: list[str] = Field(default_factory=list)
-    env: dict[str, SecretStr] = Field(default_factory=dict)
-    cwd: Path | None = None
-    url: str | None = None
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-    tools: list[str] | None = None
-    """The tools to take, by the server's own names; all when unset."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("an MCP server has either a command or a url")
-        return self
 
 
 class AIForgeSettings(Settings):
     """What the library can be told. Every field is also `AIFORGE_<FIELD>` and a key of `aiforge.yaml`."""
 
     PROVIDER: str = "openai"
-    MODEL: str | None = None
+    """Who runs the model: `openai` and all that speaks like it, `anthropic`, `ollama`, …, `offline`, or a
+    provider of one's own, by name or as `package.module:function`."""
+    MODEL: Annotated[str, AfterValidator(_not_blank)] | None = None
+    """The model; unset is the provider's default, or what the router chooses."""
     DEFAULT_QUALITY: str | None = None
+    """`high`, `medium` or `low`: the router takes the cheapest model of that tier."""
     MODEL_ROUTER_ENABLED: bool = True
+    """Let a quality choose the model; off, it is the default model whatever the quality."""
     MODELS: dict[str, OwnModel] = Field(default_factory=dict)
     """Own models by name: price, window and quality tier; they belong to `PROVIDER`."""
     TEMPERATURE: float | None = Field(default=None, ge=0, le=2)
+    """How freely the model picks its words; unset is the model's own default."""
     MAX_TOKENS: int | None = Field(default=None, ge=1)
+    """Tokens that an answer may have; unset is the model's own limit."""
 
     OPENAI_API_KEY: SecretStr | None = Field(
         default=None, validation_alias=AliasChoices("AIFORGE_OPENAI_API_KEY", "OPENAI_API_KEY")
     )
+    """The key of the provider `openai`; any text for a server that asks for none."""
     OPENAI_BASE_URL: str = Field(
         default="https://api.openai.com/v1",
         validation_alias=AliasChoices("AIFORGE_OPENAI_BASE_URL", "OPENAI_BASE_URL"),
     )
+    """Where the provider `openai` is: any endpoint with OpenAI's chat completions."""
     MINIMAL_ENDPOINT: bool = False
     """The endpoint takes only `temperature`, `max_tokens` and `stop`."""
     CA_FILE: Path | None = None
     """A PEM file of certificate authorities to trust instead of the system's."""
 
     CONNECT_TIMEOUT: Seconds = 10.0
+    """How long a connection to the provider may take."""
     FIRST_TOKEN_TIMEOUT: Seconds = 120.0
+    """How long the provider may take to its first token."""
     TOKEN_TIMEOUT: Seconds = 60.0
     """The longest silence between two chunks of a stream."""
     TURN_TIMEOUT: Seconds = 600.0
     """A turn's deadline, retries and tools included."""
     TOOL_TIMEOUT: Seconds = 60.0
+    """How long one tool call may take."""
     MAX_RETRIES: int = Field(default=3, ge=0, le=20)
     """How often a provider call is repeated after a failure that can pass."""
     MAX_MESSAGE_BYTES: int = Field(default=256 * 1024, ge=1)
+    """The largest message that a turn may begin with."""
 
     MAX_INPUT_TOKENS: int | None = Field(default=None, ge=1)
     """The model's context window in tokens, where it is known better than anybody says."""
@@ -264,8 +252,10 @@ class AIForgeSettings(Settings):
 
     WORKSPACE: Path = Path("workspace")
     """The folder that file, command, download and experience tools are confined to; made when needed."""
+    TOOLS: str = ""
+    """Where tools of one's own are that requests may name: `package.module:tools`, several with commas."""
     FILE_TOOLS: bool = False
-    """Offer read_file, write_code, edit_code and list_files."""
+    """Offer read_file, read_image_tool, write_code, edit_code and list_files."""
     EXPERIENCE_TOOLS: bool = False
     """Offer list_experiences, read_experience, write_experience and edit_experience."""
     COMMAND_TOOLS: bool = False
@@ -285,13 +275,18 @@ class AIForgeSettings(Settings):
     WEB_SEARCH_URL: str | None = None
     """Where the web search is; unset is the back end's own default."""
     WEB_SEARCH_API_KEY: SecretStr | None = None
+    """The key of the web search, for those that ask for one."""
     MCP_SERVERS: dict[str, McpServer] = Field(default_factory=dict)
     """Servers of tools by name; `aiforge.tools.mcp` makes their tools."""
     ARXIV_URL: str = "https://export.arxiv.org/api/query"
+    """Where arXiv's search is, or a mirror of it."""
     OSTI_URL: str = "https://www.osti.gov/api/v1/records"
+    """Where OSTI's search is, or a mirror of it."""
+    RAG_FOLDER: Path | None = None
+    """Offer search_documents, over the text, Markdown and PDF files below this folder."""
 
     SYSTEM_PROMPT: str | None = Field(default=None, exclude=True)
-    """The config file's `chat: {system_prompt: …}`."""
+    """What a model is told first where nobody says otherwise; in a file it is `chat: {system_prompt: …}`."""
 
     yaml_section: ClassVar[str | None] = "chat"
 
@@ -311,6 +306,9 @@ class _Found(NamedTuple):
     unknown: list[tuple[str, str]]
 
 
+_QUOTED: Final = re.compile(r'"(\w+)"')
+_PASSWORD: Final = re.compile(r"(://[^/@]*:)[^/]*@")
+
 _kept: Final[dict[type[Settings], _Found]] = {}
 """The last reading of each settings class."""
 
@@ -321,6 +319,16 @@ def _content(name: str) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
     except OSError:
         return None  # whoever reads it for its settings says what is wrong
+
+
+def _said(source: EnvSettingsSource) -> dict[str, Any]:
+    try:
+        said: dict[str, Any] = source()
+        return said
+    except SettingsError as error:
+        field = _QUOTED.search(str(error))
+        name = PREFIX + field.group(1).upper() if field else "a setting"
+        raise ConfigError(f"{name}: must be written as JSON ({error.__cause__})") from None
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -338,16 +346,20 @@ def read_yaml(path: Path) -> dict[str, Any]:
         return {}
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from None
     if document is None:
         return {}
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+    if not _is_mapping(document):
         raise ConfigError(f"{path} must hold a mapping of setting names to values")
     for section in SECTIONS & document.keys():
-        if not isinstance(document[section], dict):
+        if not _is_mapping(document[section] or {}):
             raise ConfigError(f"{path}: {section} must hold a mapping of setting names to values")
     return document
+
+
+def _is_mapping(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
 
 
 def _every_name() -> frozenset[str]:
@@ -368,4 +380,6 @@ def _first_line(error: ValidationError) -> str:
 
 
 def _shown(name: str, value: object) -> str:
-    return "a secret" if "KEY" in name or "TOKEN" in name.rsplit("_", maxsplit=1)[-1] else repr(value)
+    if "KEY" in name or "TOKEN" in name.rsplit("_", maxsplit=1)[-1]:
+        return "a secret"
+    return _PASSWORD.sub(r"\g<1>********@", repr(value))

@@ -16,6 +16,9 @@ TOKENS_PER_MESSAGE: Final = 4
 TOKENS_PER_ATTACHMENT: Final = 765
 """What an image of usual size costs at the providers that publish a rule."""
 
+MOST_TOKENS: Final = 1_000_000_000
+"""More than any model reads or writes in one call."""
+
 
 def count_tokens(text: str) -> int:
     """About as many tokens as a current tokenizer makes of `text`."""
@@ -37,6 +40,26 @@ def estimate_usage(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] |
     return Usage(
         input_tokens=count_messages(messages, tools), output_tokens=count_tokens(output), estimated=True
     )
+
+
+def believed(usage: Usage | None) -> Usage | None:
+    """What a provider reported, or None where no call can have cost that; a wrong detail counts as none.
+
+    A detail is wrong, too, when it is more than what it is a part of: a price would fall below zero.
+    """
+    if usage is None or not (_possible(usage.input_tokens) and _possible(usage.output_tokens)):
+        return None
+    read, written = max(0, usage.cached_tokens), max(0, usage.cache_write_tokens)
+    if read + written > usage.input_tokens:
+        read = written = 0
+    thought = usage.reasoning_tokens if 0 <= usage.reasoning_tokens <= usage.output_tokens else 0
+    return msgspec.structs.replace(
+        usage, cached_tokens=read, cache_write_tokens=written, reasoning_tokens=thought
+    )
+
+
+def _possible(tokens: int) -> bool:
+    return 0 <= tokens <= MOST_TOKENS
 
 
 def _count_part(part: object) -> int:

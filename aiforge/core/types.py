@@ -22,6 +22,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 from pydantic import BaseModel, Field
 
+from aiforge.core.texts import Encodable
+
 
 class AIForgeError(Exception):
     """The root of all errors that aiforge raises itself."""
@@ -176,8 +178,8 @@ class FailedItem(BaseModel):
     """One item of `run_batch` that has no answer."""
 
     index: int
-    text: str
-    error: str
+    text: Encodable
+    error: Encodable
     error_class: str
     retryable: bool
     cost: float

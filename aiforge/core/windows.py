@@ -13,7 +13,8 @@ The first source that knows decides:
 6. the price list, which knows windows too.
 
 Output limits such as `max_tokens` are never taken for a window. A source that is not there, says no or
-takes longer than SECONDS knows nothing; none is asked twice.
+takes longer than SECONDS knows nothing. An endpoint is asked once per process and model; what it did not
+know it is asked for again after AGAIN_SECONDS.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from __future__ import annotations
 import asyncio
 import functools
 import runpy
-import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from genai_prices import data_snapshot
 from langchain_core.language_models import BaseChatModel
+from pydantic import SecretStr
 
 from aiforge.core.foreign_chat import ForeignChat
+from aiforge.core.once import Once
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.settings import AIForgeSettings
 
-T = TypeVar("T")
-
 SECONDS: Final = 3.0
 """How long any source may take; all of an endpoint's routes are asked at the same time."""
+AGAIN_SECONDS: Final = 600.0
 MODELS_DEV: Final = "https://models.dev/api.json"
 OFFICIAL_HOST: Final = "api.openai.com"
+PRICE_LIST: Final = "price list"
 
 MOST: Final = 2**53
 """Tokens; what is not below this is no window."""
@@ -71,34 +73,10 @@ class ContextWindow(msgspec.Struct, frozen=True):
 UNKNOWN: Final = ContextWindow()
 
 
-class _Once(Generic[T]):
-    """Something that is asked for once, however many want it, in whatever threads and event loops."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._answer: Future[tuple[T] | None] | None = None
-        """Holds None when who asked was cancelled: then the next one asks."""
-
-    async def get(self, ask: Callable[[], Awaitable[T]]) -> T:
-        while True:
-            with self._guard:
-                first = self._answer is None
-                answer = self._answer = self._answer or Future()
-            if first:
-                return await self._ask(ask, answer)
-            if (known := await asyncio.shield(asyncio.wrap_future(answer))) is not None:
-                return known[0]
-
-    async def _ask(self, ask: Callable[[], Awaitable[T]], answer: Future[tuple[T] | None]) -> T:
-        known: tuple[T] | None = None
-        try:
-            known = (await ask(),)
-        finally:
-            if known is None:
-                with self._guard:
-                    self._answer = None
-            answer.set_result(known)
-        return known[0]
+@functools.lru_cache(maxsize=256)
+def _search_of(url: str, key: SecretStr | None, name: str, period: int) -> Once[ContextWindow]:
+    """The one search of all who use this model of this endpoint with this key."""
+    return Once()
 
 
 class WindowFinder:
@@ -107,20 +85,22 @@ class WindowFinder:
     def __init__(
         self, model: BaseChatModel, *, provider: str, model_name: str, settings: AIForgeSettings
     ) -> None:
-        self._model = model.inner if isinstance(model, ForeignChat) else model
+        self._model = _inner(model)
         self._provider = provider
         self._name = model_name
         self._settings = settings
         self._known: ContextWindow | None = None
-        self._search: _Once[ContextWindow] = _Once()
+        self._asked = False
+        self._own_search: Once[ContextWindow] = Once()
 
     @property
     def known(self) -> ContextWindow:
         """What is known by now: what the caller said or a catalogue has, and what `find` found."""
         if self._known is None:
             self._known = _explicit(self._model, self._name, self._settings)
-            if self._known.tokens is None and not self._of_ollama and not self._is_custom:
-                self._known = _cataloged(self._model, self._name)
+            if self._known.tokens is None and not self._of_ollama and not _is_custom(self._model):
+                known = _cataloged(self._model, self._name)
+                self._known = known if known.tokens else _from_prices(self._provider, self._name)
         return self._known
 
     async def find(self) -> ContextWindow:
@@ -128,21 +108,23 @@ class WindowFinder:
 
         A model that Ollama has not loaded yet has no window before its first answer.
         """
-        if self.known.tokens is None:
+        if self.known.tokens is None or (self.known.source == PRICE_LIST and not self._asked):
             self._known = await self._search.get(self._ask)
+            self._asked = True
             if self._of_ollama:
-                self._search = _Once()
+                self._own_search = Once()
         return self.known
+
+    @property
+    def _search(self) -> Once[ContextWindow]:
+        model = self._model
+        if not isinstance(model, OpenAIChat) or not _is_custom(model):
+            return self._own_search
+        return _search_of(model.url, model.key, self._name, int(time.monotonic() / AGAIN_SECONDS))
 
     @property
     def _of_ollama(self) -> bool:
         return type(self._model).__name__ == "ChatOllama"
-
-    @property
-    def _is_custom(self) -> bool:
-        """Whether this is an endpoint with OpenAI's wire format that is not OpenAI's own."""
-        base = _base_url(self._model)
-        return base is not None and urlsplit(base).hostname != OFFICIAL_HOST
 
     async def _ask(self) -> ContextWindow:
         if self._of_ollama:
@@ -150,10 +132,26 @@ class WindowFinder:
         base, fetch = _base_url(self._model), _fetcher(self._model)
         if base is None or fetch is None:
             return _from_prices(self._provider, self._name)
-        if self._is_custom:
+        if _is_custom(self._model):
             return await _from_endpoint(base, self._name, fetch)
         known = await _from_models_dev(self._name, getattr(self._model, "transport", None))
         return known if known.tokens else _from_prices(self._provider, self._name)
+
+
+def takes_images(model: BaseChatModel, name: str) -> bool:
+    """Whether a model can look at images; what a custom endpoint deploys under a name is taken to."""
+    inner = _inner(model)
+    return _is_custom(inner) or _profile(inner, name).get("image_inputs") is not False
+
+
+def _inner(model: BaseChatModel) -> BaseChatModel:
+    return model.inner if isinstance(model, ForeignChat) else model
+
+
+def _is_custom(model: BaseChatModel) -> bool:
+    """Whether this is an endpoint with OpenAI's wire format that is not OpenAI's own."""
+    base = _base_url(model)
+    return base is not None and urlsplit(base).hostname != OFFICIAL_HOST
 
 
 def _explicit(model: BaseChatModel, name: str, settings: AIForgeSettings) -> ContextWindow:
@@ -308,9 +306,12 @@ def _aliases(loaded: Any) -> set[str]:
 
 
 def _cataloged(model: BaseChatModel, name: str) -> ContextWindow:
-    profile = model.profile or (_openai_profiles().get(name) if isinstance(model, OpenAIChat) else None)
-    tokens = _limit((profile or {}).get("max_input_tokens"))
+    tokens = _limit(_profile(model, name).get("max_input_tokens"))
     return ContextWindow(tokens, "catalog") if tokens else UNKNOWN
+
+
+def _profile(model: BaseChatModel, name: str) -> Mapping[str, Any]:
+    return model.profile or (_openai_profiles().get(name) if isinstance(model, OpenAIChat) else None) or {}
 
 
 @functools.cache
@@ -329,10 +330,10 @@ def _from_prices(provider: str, name: str) -> ContextWindow:
         _, model = data_snapshot.get_snapshot().find_provider_model(name, None, provider, None)
     except LookupError:
         return UNKNOWN
-    return ContextWindow(model.context_window, "price list") if model.context_window else UNKNOWN
+    return ContextWindow(model.context_window, PRICE_LIST) if model.context_window else UNKNOWN
 
 
-_models_dev: Final[_Once[Mapping[str, Any]]] = _Once()
+_models_dev: Final[Once[Mapping[str, Any]]] = Once()
 
 
 async def _from_models_dev(name: str, transport: Transport | None) -> ContextWindow:

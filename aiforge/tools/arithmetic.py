@@ -17,6 +17,7 @@ from decimal import (
     DivisionByZero,
     InvalidOperation,
     Overflow,
+    Underflow,
     localcontext,
 )
 from typing import Final
@@ -27,7 +28,9 @@ LONGEST: Final = 500
 SHOWN: Final = 28
 """Digits of a fraction in the result; calculating with more hides the rounding."""
 
-_CONTEXT: Final = Context(prec=50, Emax=1000, Emin=-1000, traps=[DivisionByZero, InvalidOperation, Overflow])
+_CONTEXT: Final = Context(
+    prec=50, Emax=1000, Emin=-1000, traps=[DivisionByZero, InvalidOperation, Overflow, Underflow]
+)
 
 _BINARY: Final[dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]]] = {
     ast.Add: operator.add,
@@ -54,15 +57,25 @@ def evaluate(expression: str) -> str:
     try:
         tree = ast.parse(expression.strip().replace("^", "**"), mode="eval")
         with localcontext(_CONTEXT):
-            return _plain(_value(tree.body))
+            return _plain(_defined(tree.body))
     except DivisionByZero:
         raise ValueError("division by zero") from None
+    except Underflow:
+        raise ValueError("the result is too small, but not 0") from None
     except Overflow:
         raise ValueError("the result is too large") from None
     except (DecimalException, ArithmeticError):
         raise ValueError("the result is not defined") from None
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"not an arithmetic expression: {expression!r}") from None
+
+
+def _defined(node: ast.AST) -> Decimal:
+    """The value of a part, which is a number: decimals also know infinity, and reach it without a word."""
+    value = _value(node)
+    if not value.is_finite():
+        raise ValueError(f"{ast.unparse(node)!r} is not defined")
+    return value
 
 
 def _value(node: ast.AST) -> Decimal:
@@ -74,11 +87,11 @@ def _value(node: ast.AST) -> Decimal:
         case ast.Name(id=name) if name in _NAMES:
             return _NAMES[name]
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
-            return _BINARY[type(sign)](_value(left), _value(right))
+            return _BINARY[type(sign)](_defined(left), _defined(right))
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _UNARY:
-            return _UNARY[type(sign)](_value(operand))
+            return _UNARY[type(sign)](_defined(operand))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
-            return _call(name, [_value(argument) for argument in arguments])
+            return _call(name, [_defined(argument) for argument in arguments])
     raise ValueError(f"{ast.unparse(node)!r} is not allowed in an expression")
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
+import json
+import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
-from langchain_core.tools import BaseTool
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.tools import BaseTool, create_retriever_tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel
 
+from aiforge.core.texts import encodable
 from aiforge.core.types import ConfigError
 from aiforge.tools.tool import Tool, ToolLike
 
@@ -45,11 +49,28 @@ def bind(tools: Sequence[Any]) -> list[BoundTool]:
 
 
 def _bind(tool: Any) -> BoundTool:
+    if isinstance(tool, BaseRetriever):
+        tool = _searching(tool)
     if isinstance(tool, type) or not isinstance(tool, ToolLike) or not callable(tool.invoke):
         raise TypeError(f"{tool!r} is not a tool: it needs .name, .description and .invoke()")
     if not isinstance(tool.name, str) or not tool.name or not isinstance(tool.description, str):
         raise TypeError(f"{tool!r} is not a tool: .name and .description must be texts, .name not empty")
-    return BoundTool(tool.name, _schema(tool), tool, _caller(tool))
+    return BoundTool(encodable(tool.name), _plain(tool.name, _schema(tool)), tool, _caller(tool))
+
+
+def _plain(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema in JSON's own types, as every provider's client can write it."""
+    try:
+        plain: dict[str, Any] = json.loads(encodable(json.dumps(schema, ensure_ascii=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"tool {name!r}: its arguments are not described in JSON's types: {error}") from None
+    return plain
+
+
+def _searching(retriever: BaseRetriever) -> BaseTool:
+    """A LangChain retriever as a tool of its name; `create_retriever_tool` lets one choose the words."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", retriever.get_name())[:64]
+    return create_retriever_tool(retriever, name, "Find passages of documents that fit a query.")
 
 
 def needs_approval(tool: Any) -> bool:
@@ -60,6 +81,17 @@ def needs_approval(tool: Any) -> bool:
     """
     metadata = getattr(tool, "metadata", None)
     return bool(getattr(tool, "approval", False) or (isinstance(metadata, dict) and metadata.get("approval")))
+
+
+def is_idempotent(tool: Any) -> bool:
+    """Whether a call that may have been done can be made again: `idempotent = True` on the tool says so.
+
+    LangChain's tools can say it in their metadata.
+    """
+    metadata = getattr(tool, "metadata", None)
+    return bool(
+        getattr(tool, "idempotent", False) or (isinstance(metadata, dict) and metadata.get("idempotent"))
+    )
 
 
 def _schema(tool: ToolLike) -> dict[str, Any]:

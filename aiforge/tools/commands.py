@@ -1,8 +1,9 @@
 """run_command: chosen programs, without a shell, in the workspace.
 
 No check makes a program harmless that can start others or reach the network. So only the programs of
-the setting `COMMANDS` run; those of its default only read. Whoever adds an interpreter there trusts
-the model with everything that this process's user may do, and wants a container around it.
+the setting `COMMANDS` run; those of its default only read, and only what their words name or what lies
+below it, because they have no options but those of `OPTIONS`. Whoever adds another program there trusts
+the model with everything that it can do, and wants a container around it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from aiforge.core.settings import AIForgeSettings
+from aiforge.tools.command_options import OPTIONS
 from aiforge.tools.tool import AsyncTool, ShippedTool, parameters
 from aiforge.tools.workspace import Workspace
 
@@ -96,10 +98,14 @@ class Commands:
         program = shutil.which(words[0], path=_PATH)
         if program is None:
             raise ValueError(f"{words[0]} is not installed")
+        options = OPTIONS.get(words[0])
         for word in words[1:]:
+            # An argument of an option may look like one, so that "--" ends nothing here.
+            if options is not None and word.startswith("-") and word != "-" and not options.allows(word):
+                raise ValueError(f"{words[0]} has no option {word!r} here; write options in full")
             if _ABSOLUTE.search(word) or _UPWARDS.search(word) or self._leaves(word):
                 raise ValueError(f"{word!r} leads out of the workspace")
-        return program, words[1:]
+        return program, [*(options.always if options is not None else ()), *words[1:]]
 
     def _leaves(self, word: str) -> bool:
         """Whether an argument names a link, or a path over one, to a place outside."""

@@ -1,4 +1,4 @@
-"""The workspace's file tools: read_file, write_code, edit_code, list_files."""
+"""The workspace's file tools: read_file, read_image_tool, write_code, edit_code, list_files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import Any, Final
 
 from aiforge.core.settings import AIForgeSettings
-from aiforge.tools.tool import ShippedTool, SlowTool, parameters
+from aiforge.tools.tool import Image, ShippedTool, SlowTool, parameters
 from aiforge.tools.workspace import Workspace
 
 MOST_PAGES: Final = 500
 """Pages of one PDF whose text is read."""
+LARGEST_IMAGE: Final = 5 * 1024 * 1024 * 3 // 4
+"""Bytes of a picture; in base64 it is 5 MB then, the least that large providers take."""
 
 _PATH: Final = {"type": "string", "description": "relative to the workspace, such as notes/plan.md"}
 
@@ -30,6 +32,12 @@ def tools(settings: AIForgeSettings) -> tuple[ShippedTool, ...]:
                 lines={"type": "integer", "description": "how many; all when left out"},
             ),
             files.read,
+        ),
+        SlowTool(
+            "read_image_tool",
+            "Look at an image of the workspace: PNG, JPEG, GIF or WebP. You see it after the result.",
+            parameters(["path"], path=_PATH),
+            files.image,
         ),
         SlowTool(
             "write_code",
@@ -58,7 +66,7 @@ def tools(settings: AIForgeSettings) -> tuple[ShippedTool, ...]:
 
 
 class Files:
-    """Text files of one workspace. Every method raises ValueError with a text for the model."""
+    """Files of one workspace. Every method raises ValueError with a text for the model."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -72,6 +80,15 @@ class Files:
             raise ValueError("first_line and lines must be at least 1")
         chosen = text.splitlines(keepends=True)[first_line - 1 :]
         return "".join(chosen if lines is None else chosen[:lines])
+
+    def image(self, path: str) -> Image:
+        data = self._workspace.read(path)
+        kind = _image_type(data)
+        if kind is None:
+            raise ValueError(f"{path!r} is no PNG, JPEG, GIF or WebP image")
+        if len(data) > LARGEST_IMAGE:
+            raise ValueError(f"{path!r} has {len(data)} bytes; at most {LARGEST_IMAGE} can be looked at")
+        return Image(path, kind, data)
 
     def write(self, path: str, text: str) -> str:
         self._workspace.write(path, text.encode())
@@ -93,6 +110,11 @@ class Files:
 
 def pdf_text(data: bytes, path: str) -> str:
     """The text of a PDF's first pages; raises ValueError when it is damaged, locked or not readable here."""
+    return "\n\n".join(pdf_pages(data, path)).strip() or "(a PDF without text)"
+
+
+def pdf_pages(data: bytes, path: str) -> list[str]:
+    """The same, page by page."""
     try:
         # An extra: loaded where a PDF is met.
         pypdf: Any = import_module("pypdf")
@@ -100,10 +122,20 @@ def pdf_text(data: bytes, path: str) -> str:
         raise ValueError("PDF files need a package of their own: pip install aiforge[workspace]") from None
     try:
         reader = pypdf.PdfReader(io.BytesIO(data))
-        pages = [page.extract_text() for page in reader.pages[:MOST_PAGES]]
+        return [page.extract_text().strip() for page in reader.pages[:MOST_PAGES]]
     except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path!r} is a PDF that cannot be read: {error}") from None
-    return "\n\n".join(text.strip() for text in pages).strip() or "(a PDF without text)"
+
+
+def _image_type(data: bytes) -> str | None:
+    """What a picture is by its first bytes, whatever its name says."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def _decoded(data: bytes, path: str) -> str:

@@ -21,7 +21,8 @@ from typing import Any, Final
 from langchain_core.tools import BaseTool
 
 from aiforge.core import bridge
-from aiforge.core.settings import AIForgeSettings, McpServer
+from aiforge.core.setting_types import McpServer
+from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")

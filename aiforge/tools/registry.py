@@ -1,11 +1,12 @@
 """Tools by name: what a request or a configuration may ask for.
 
-Three tools are always there. The others come in families, each of which a setting switches on.
+Four tools are always there, and those of one's own (`own.py`). The others come in families, each of which
+a setting switches on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
@@ -14,7 +15,9 @@ import msgspec
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 from aiforge.tools import builtin
-from aiforge.tools.tool import ShippedTool
+from aiforge.tools.human import ask_human
+from aiforge.tools.own import own_tools
+from aiforge.tools.tool import ToolLike
 
 
 class _Family(msgspec.Struct, frozen=True):
@@ -25,9 +28,13 @@ class _Family(msgspec.Struct, frozen=True):
     names: frozenset[str]
 
 
-_TOOLS: Final = {tool.name: tool for tool in builtin.TOOLS}
+_TOOLS: Final = {tool.name: tool for tool in (*builtin.TOOLS, ask_human)}
 _FAMILIES: Final = (
-    _Family("FILE_TOOLS", "files", frozenset({"read_file", "write_code", "edit_code", "list_files"})),
+    _Family(
+        "FILE_TOOLS",
+        "files",
+        frozenset({"read_file", "read_image_tool", "write_code", "edit_code", "list_files"}),
+    ),
     _Family(
         "EXPERIENCE_TOOLS",
         "experience",
@@ -40,6 +47,7 @@ _FAMILIES: Final = (
         "research",
         frozenset({"research", "run_web_search", "run_arxiv_search", "run_osti_search"}),
     ),
+    _Family("RAG_FOLDER", "rag", frozenset({"search_documents"})),
 )
 
 
@@ -48,14 +56,14 @@ def names(settings: AIForgeSettings | None = None) -> frozenset[str]:
     return _offered(settings)
 
 
-def resolve(names: Sequence[str], settings: AIForgeSettings | None = None) -> list[ShippedTool]:
+def resolve(names: Sequence[str], settings: AIForgeSettings | None = None) -> list[ToolLike]:
     """The tools of these names, in this order; raises ConfigError on an unknown or repeated name."""
     for position, name in enumerate(names):
         if name in names[:position]:
             raise ConfigError(f"tool {name!r} is named twice")
     if not names:
         return []
-    known: dict[str, ShippedTool] = dict(_TOOLS)
+    known: dict[str, ToolLike] = {**_own(settings), **_TOOLS}
     for family in _families(settings):
         if family.names & set(names):
             # The HTTP client alone takes a tenth of a second: loaded where a family is used.
@@ -68,7 +76,16 @@ def resolve(names: Sequence[str], settings: AIForgeSettings | None = None) -> li
 
 
 def _offered(settings: AIForgeSettings | None) -> frozenset[str]:
-    return frozenset(_TOOLS).union(*(family.names for family in _families(settings)))
+    return frozenset(_TOOLS).union(_own(settings), *(family.names for family in _families(settings)))
+
+
+def _own(settings: AIForgeSettings | None) -> Mapping[str, ToolLike]:
+    """Tools of one's own; the name of one that ships is taken."""
+    own = own_tools(settings.TOOLS if settings is not None else "")
+    for name in own:
+        if name in _TOOLS or any(name in family.names for family in _FAMILIES):
+            raise ConfigError(f"AIFORGE_TOOLS: the name {name!r} is that of a tool that ships")
+    return own
 
 
 def _families(settings: AIForgeSettings | None) -> list[_Family]:

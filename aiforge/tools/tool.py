@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture that a tool gives the model to look at.
+
+    It goes with the requests of its turn and is not kept: memory has what the tool's result says.
+    """
+
+    name: str
+    media_type: str
+    """Such as `image/png`."""
+    data: bytes
+
+
+Output: TypeAlias = str | Image
 
 
 @runtime_checkable
@@ -35,11 +52,11 @@ class SlowTool:
     name: str
     description: str
     parameters: dict[str, Any]
-    function: Callable[..., str]
+    function: Callable[..., Output]
     approval: bool = False
     """A human has to allow each call."""
 
-    def invoke(self, arguments: dict[str, Any]) -> str:
+    def invoke(self, arguments: dict[str, Any]) -> Output:
         """Raises whatever the function raises; TypeError on arguments it does not know."""
         return self.function(**arguments)
 
@@ -48,7 +65,7 @@ class SlowTool:
 class Tool(SlowTool):
     """A quick pure function as a tool."""
 
-    async def ainvoke(self, arguments: dict[str, Any]) -> str:
+    async def ainvoke(self, arguments: dict[str, Any]) -> Output:
         """The same without a thread: these functions return in well under a millisecond."""
         return self.function(**arguments)
 

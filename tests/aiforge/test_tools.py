@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from aiforge.core.types import ConfigError
 from aiforge.tools import registry
+from aiforge.tools.human import ask_human
 
 CALCULATOR, CONVERTER, CLOCK = registry.resolve(["calculator", "unit_converter", "current_time"])
 
@@ -51,6 +53,13 @@ def test_calculator(expression: str, value: str) -> None:
         ("factorial(100000)", "factorial"),
         ("1e400", "too large"),
         ("1/0", "division by zero"),
+        ("0**-1", "not defined"),
+        ("log(0)", "not defined"),
+        ("-ln(0)", "not defined"),
+        ("max(1, -log(0))", "not defined"),
+        ("0 * log(0)", "not defined"),
+        ("10**-10**10", "too small"),
+        ("exp(-10**6)", "too small"),
         ("(-8) ** 0.5", "not defined"),
         ("", "empty"),
         ("1 +", "not an arithmetic expression"),
@@ -77,7 +86,7 @@ def test_calculator_refuses_fast_and_says_why(expression: str, reason: str) -> N
 @given(st.text(alphabet="0123456789.+-*/%^() ,esqrtpiminax_ln'[]", max_size=60))
 def test_calculator_gives_a_number_or_a_value_error(expression: str) -> None:
     with suppress(ValueError):
-        float(str(CALCULATOR.invoke({"expression": expression})))
+        assert Decimal(str(CALCULATOR.invoke({"expression": expression}))).is_finite()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +143,8 @@ def test_current_time_refuses_what_is_no_zone(zone: str) -> None:
 
 
 def test_registry_resolves_in_order_and_names_what_it_lacks() -> None:
-    assert registry.names() == {"calculator", "unit_converter", "current_time"}
+    assert registry.names() == {"calculator", "unit_converter", "current_time", "ask_human"}
+    assert registry.resolve(["ask_human"]) == [ask_human]
     assert [tool.name for tool in registry.resolve(["current_time", "calculator"])] == [
         "current_time",
         "calculator",

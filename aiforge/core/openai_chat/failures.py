@@ -116,13 +116,15 @@ def error_text(document: object) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by `retry-after-ms` or `retry-after` (seconds or HTTP date); None without either.
+    """Seconds to wait by `retry-after-ms`, Azure's `x-ms-retry-after-ms` or `retry-after` (seconds or HTTP
+    date); None without any.
 
     A date is read against the reply's own `date`, so that a wrong clock here does not matter.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        milliseconds = _number(headers.get(name))
+        if milliseconds is not None:
+            return milliseconds / 1000
     value = headers.get("retry-after")
     seconds = _number(value)
     if seconds is not None or value is None:

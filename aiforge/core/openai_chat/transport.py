@@ -10,11 +10,10 @@ import asyncio
 import functools
 import io
 import ssl
-import weakref
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -23,11 +22,11 @@ import msgspec
 from pydantic import SecretStr
 
 from aiforge.core.deltas import CALL_ID_HEADER
+from aiforge.core.per_loop import PerLoop
 from aiforge.core.types import APITimeoutError, ConfigError, ProviderError, StreamCutError, UnavailableError
 
 MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 KEEP_ALIVE_SECONDS: Final = 30.0
-CLOSE_SECONDS: Final = 1.0
 LAST_BYTES_SECONDS: Final = 0.1
 """How long the end of a finished reply is waited for, so that its connection can serve again."""
 _DIRECT_BODY_BYTES: Final = 1024 * 1024
@@ -120,46 +119,33 @@ class Reply:
         self._response.close()
 
 
-class _Pool(NamedTuple):
-    session: aiohttp.ClientSession
-    keeper: AsyncGenerator[None, None]
-    """Closes the session when it is closed itself."""
-
-
-_Pools: TypeAlias = dict[asyncio.AbstractEventLoop, _Pool]
-
-
 class Transport:
     """Sends requests, with one pool of kept-alive connections for each event loop.
 
-    May be shared by any number of models. A pool is closed by `aclose`, when its loop ends
-    (`asyncio.run` sees to it), when nobody needs the transport any more, or when the process ends.
+    May be shared by any number of models.
     """
 
     def __init__(self, ca_file: Path | None = None) -> None:
-        self._ssl: ssl.SSLContext | bool = True
+        trusted: ssl.SSLContext | bool = True
         if ca_file is not None:
             try:
-                self._ssl = ssl.create_default_context(cafile=str(ca_file))
+                trusted = ssl.create_default_context(cafile=str(ca_file))
             except OSError as error:
                 reason = error.strerror or "it holds no certificate"
                 raise ConfigError(f"AIFORGE_CA_FILE: {ca_file} cannot be used: {reason}") from None
-        # A session holds its loop, so weak keys would never let go of either.
-        self._pools: _Pools = {}
+        self._pools = PerLoop(functools.partial(_session, trusted), aiohttp.ClientSession.close)
         self._proxies: dict[str, str | None] = {}
-        weakref.finalize(self, _close_all, self._pools)
 
     async def post(self, url: str, *, key: SecretStr, call_id: str, body: bytes, limits: Limits) -> Reply:
         """Send JSON and wait for the reply's headers; redirects are replies. The caller closes the reply.
 
         Raises APITimeoutError, UnavailableError or ProviderError.
         """
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop) or await self._open(loop)
-        started = loop.time()
+        session = await self._pools.get()
+        started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(started + limits.first_token):
-                response = await pool.session.post(
+                response = await session.post(
                     url,
                     data=body if len(body) < _DIRECT_BODY_BYTES else io.BytesIO(body),
                     # Built in place: no variable ever holds the key, so no traceback can show it.
@@ -181,11 +167,11 @@ class Transport:
 
     async def get(self, url: str, *, key: SecretStr | None, seconds: float) -> bytes | None:
         """The body at `url`, None for whatever is no success within `seconds`. Nothing is repeated."""
-        pool = self._pools.get(loop := asyncio.get_running_loop()) or await self._open(loop)
+        session = await self._pools.get()
         try:
             async with (
                 asyncio.timeout(seconds),
-                pool.session.get(
+                session.get(
                     url,
                     headers={"authorization": f"Bearer {key.get_secret_value()}"} if key else None,
                     proxy=self._proxy(url),
@@ -198,23 +184,7 @@ class Transport:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later call opens new ones."""
-        pool = self._pools.get(asyncio.get_running_loop())
-        if pool is not None:
-            await pool.keeper.aclose()
-
-    async def _open(self, loop: asyncio.AbstractEventLoop) -> _Pool:
-        for other in [known for known in self._pools if known.is_closed()]:
-            del self._pools[other]
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=self._ssl, ttl_dns_cache=60
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"accept-encoding": "identity", "user-agent": "aiforge"},
-        )
-        pool = self._pools[loop] = _Pool(session, _keep(session, self._pools, loop))
-        await anext(pool.keeper)
-        return pool
+        await self._pools.aclose()
 
     def _proxy(self, url: str) -> str | None:
         parts = urlsplit(url)
@@ -230,42 +200,19 @@ class Transport:
         return self._proxies[origin]
 
 
+def _session(trusted: ssl.SSLContext | bool) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=trusted, ttl_dns_cache=60
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"accept-encoding": "identity", "user-agent": "aiforge"},
+    )
+
+
 @functools.lru_cache(maxsize=16)
 def _timeout(connect: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, connect=connect)
-
-
-async def _keep(
-    session: aiohttp.ClientSession, pools: _Pools, loop: asyncio.AbstractEventLoop
-) -> AsyncGenerator[None, None]:
-    """Keeps a session open. A generator, because an event loop closes its generators before it ends."""
-    try:
-        yield
-    finally:
-        del pools[loop]
-        await session.close()
-
-
-def _close_all(pools: _Pools) -> None:
-    """Close what a transport leaves behind, on loops that still run, and without blocking another loop."""
-    for loop, pool in list(pools.items()):
-        if loop.is_running():
-            closing = asyncio.run_coroutine_threadsafe(_close(pool), loop)
-            if not _inside_a_loop():
-                with suppress(TimeoutError):
-                    closing.result(CLOSE_SECONDS)
-
-
-def _inside_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-async def _close(pool: _Pool) -> None:
-    await pool.keeper.aclose()
 
 
 def _translated(error: Exception, limits: Limits) -> ProviderError:

@@ -12,93 +12,104 @@ from typing import Any, Final
 import msgspec
 
 from aiforge.core.deltas import CallParams, Delta, TextDelta, ToolCallDelta
+from aiforge.core.openai_chat import halves
 from aiforge.core.openai_chat.sse import EventReader, EventTooLargeError
+from aiforge.core.tokens import believed
 from aiforge.core.types import Usage
 
-
-class _InputDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+_NO_TOKENS: Final = -1
 
 
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    completion_tokens_details: _OutputDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-
-    def read(self) -> Usage | None:
-        """What was reported, zeros included; None if nothing was."""
-        if self.prompt_tokens is None and self.completion_tokens is None:
-            return None
-        details = self.prompt_tokens_details or _InputDetails()
-        output = self.completion_tokens_details or _OutputDetails()
-        return Usage(
-            input_tokens=self.prompt_tokens or 0,
-            output_tokens=self.completion_tokens or 0,
-            cached_tokens=details.cached_tokens or self.prompt_cache_hit_tokens or 0,
-            cache_write_tokens=details.cache_write_tokens or 0,
-            reasoning_tokens=output.reasoning_tokens or 0,
+def _usage(reported: Any) -> Usage | None:
+    """What was reported, zeros included; None if nothing was, or nothing that can be."""
+    if not isinstance(reported, dict):
+        return None
+    read, written = (_tokens(reported.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+    if read is None and written is None:
+        return None
+    details, output = (_mapping(reported.get(f"{name}_tokens_details")) for name in ("prompt", "completion"))
+    cached = _tokens(details.get("cached_tokens")) or _tokens(reported.get("prompt_cache_hit_tokens"))
+    return believed(
+        Usage(
+            input_tokens=read or 0,
+            output_tokens=written or 0,
+            cached_tokens=cached or 0,
+            cache_write_tokens=_tokens(details.get("cache_write_tokens")) or 0,
+            reasoning_tokens=_tokens(output.get("reasoning_tokens")) or 0,
         )
+    )
+
+
+def _tokens(value: Any) -> int | None:
+    """A number of tokens; None where none was given, below 0 where what was given is no whole number."""
+    return None if value is None else _NO_TOKENS if (count := _count(value)) is None else count
+
+
+def _count(value: Any) -> int | None:
+    """A whole number in whatever form; None where it is none."""
+    if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+        return None
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 class _Function(msgspec.Struct):
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    name: Any = None
+    arguments: Any = None
 
 
 class _ToolCall(msgspec.Struct):
-    index: int | None = None
-    id: str | None = None
+    index: Any = None
+    id: Any = None
     function: _Function | None = None
 
     def read(self) -> ToolCallDelta:
         function = self.function or _Function()
-        arguments = function.arguments or ""
-        if isinstance(arguments, dict):
+        arguments = "" if function.arguments is None else function.arguments
+        if not isinstance(arguments, str):
             arguments = msgspec.json.encode(arguments).decode()
-        return ToolCallDelta(self.index, self.id, function.name, arguments)
-
-
-class _Part(msgspec.Struct):
-    text: str | None = None
+        name = function.name if isinstance(function.name, str) else None
+        return ToolCallDelta(_count(self.index), None if self.id is None else str(self.id), name, arguments)
 
 
 class _Message(msgspec.Struct):
     """A streamed `delta` or a whole `message`."""
 
-    content: str | list[_Part] | None = None
-    refusal: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    content: Any = None
+    refusal: Any = None
+    tool_calls: list[_ToolCall | None] | dict[str, Any] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
 
     def text(self) -> str:
         content = self.content
         if isinstance(content, list):
-            content = "".join(part.text or "" for part in content)
-        return content or self.refusal or ""
+            texts = (part.get("text") if isinstance(part, dict) else part for part in content)
+            content = "".join(text for text in texts if isinstance(text, str))
+        said = (text for text in (content, self.refusal) if isinstance(text, str))
+        return next((text for text in said if text), "")
 
 
 class _Choice(msgspec.Struct):
-    index: int = 0
+    index: Any = 0
     delta: _Message | None = None
     message: _Message | None = None
-    finish_reason: str | None = None
-    usage: _Usage | None = None
+    finish_reason: Any = None
+    usage: Any = None
 
 
 class _Chunk(msgspec.Struct):
     """One event of a stream, or a whole reply."""
 
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    model: str | None = None
+    usage: Any = None
+    model: Any = None
     error: Any = None
 
 
@@ -146,6 +157,7 @@ class AnswerReader:
     __slots__ = (
         "_called",
         "_events",
+        "_halves",
         "_output",
         "_read_any",
         "done",
@@ -161,6 +173,7 @@ class AnswerReader:
         self._events = EventReader()
         self._output: list[str] = []
         self._called = False
+        self._halves: halves.Halves | None = None
         self._read_any = False
         self.model: str | None = None
         self.started = False
@@ -239,22 +252,36 @@ class AnswerReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if event.strip() == _DONE:
                 self.done = True
-            else:
+                return
+            halved = self._decode_halved(event)
+            if halved is None:
                 self.failure = f"this is not a chat completion: {glimpse(event)}"
-            return
+                return
+            chunk = halved
         choices = chunk.choices
         if choices:
             self._read_any = True
-            self.model = chunk.model or self.model
+            self.model = chunk.model if chunk.model and isinstance(chunk.model, str) else self.model
             for choice in choices:
-                if choice.index == 0:
+                if not choice.index:
                     self._read_choice(choice, deltas)
         if chunk.usage is not None:
-            self.usage = chunk.usage.read() or self.usage
+            self.usage = _usage(chunk.usage) or self.usage
         if chunk.error:
             self.error = chunk.error
         elif not choices and chunk.usage is None:
             self.error = _other_error(event)
+
+    def _decode_halved(self, event: bytes) -> _Chunk | None:
+        """An event that cuts a character in two, None for what is no event."""
+        value = halves.decode(event)
+        if value is None:
+            return None
+        self._halves = self._halves or halves.Halves()
+        try:
+            return msgspec.convert(value, _Chunk, strict=False)
+        except msgspec.ValidationError:
+            return None
 
     def _read_choice(self, choice: _Choice, deltas: list[Delta]) -> None:
         delta = choice.delta or choice.message
@@ -262,22 +289,29 @@ class AnswerReader:
             text = delta.content
             if not text or not isinstance(text, str):
                 text = delta.text()
+            if self._halves is not None:
+                text = self._halves.join("text", text)
+                if choice.finish_reason:
+                    text += self._halves.rest("text")
             if text:
                 self.started = True
                 self._output.append(text)
                 deltas.append(TextDelta(text))
-            if delta.tool_calls:
+            if delta.tool_calls and isinstance(delta.tool_calls, list):
                 self.started = self._called = True
-                for call in delta.tool_calls:
+                for call in filter(None, delta.tool_calls):
                     piece = call.read()
+                    if self._halves is not None:
+                        whole = self._halves.join(call.index, piece.arguments)
+                        piece = msgspec.structs.replace(piece, arguments=whole)
                     self._output.append((piece.name or "") + piece.arguments)
                     deltas.append(piece)
             elif delta.reasoning_content or delta.reasoning:
                 self.started = True
         if choice.finish_reason:
-            self.finish = choice.finish_reason
+            self.finish = str(choice.finish_reason)
         if choice.usage is not None:
-            self.usage = choice.usage.read() or self.usage
+            self.usage = _usage(choice.usage) or self.usage
 
 
 def is_json(body: bytes) -> bool:
@@ -295,6 +329,6 @@ def glimpse(data: bytes) -> str:
 
 def _other_error(data: bytes) -> object:
     """The error of servers that put it at the top level, or None."""
-    document = msgspec.json.decode(data)
+    document = halves.decode(data) or msgspec.json.decode(data)
     is_error = isinstance(document, dict) and "error" in (document.get("object"), document.get("type"))
     return document if is_error else None

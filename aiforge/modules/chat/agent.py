@@ -28,12 +28,15 @@ from aiforge.core.deltas import AssembledCall
 from aiforge.core.events import Event, Preamble, RequiresAction, Token, ToolCall, ToolResult
 from aiforge.core.router import own_prices
 from aiforge.core.types import APITimeoutError
+from aiforge.core.windows import takes_images
 from aiforge.modules.chat.calls import Calls, Reply, Request
-from aiforge.modules.chat.prompted import in_words, valid_name
+from aiforge.modules.chat.images import with_images
+from aiforge.modules.chat.memory import with_results
+from aiforge.modules.chat.prompted import in_words
 from aiforge.modules.chat.prompts import LIMIT_ANSWER
 from aiforge.modules.chat.schemas import PendingQuestion, ToolCallRecord
-from aiforge.modules.chat.toolbox import PendingCall, Toolbox, read_call
-from aiforge.modules.chat.turn import Recorder, Resume, TurnResult, TurnSpec, instructions
+from aiforge.modules.chat.toolbox import PendingCall, Toolbox
+from aiforge.modules.chat.turn import Recorder, Resume, TurnResult, TurnSpec, instructions, text_of
 from aiforge.tools.binding import bind
 
 __all__ = [
@@ -77,7 +80,10 @@ class _Turn:
         self.begins = 0
         """Where the turn's own messages begin in the state's."""
         self.emit = emit
-        self.toolbox = Toolbox(bind(spec.tools), spec.settings.TOOL_TIMEOUT, spec.turn_id)
+        sees = functools.partial(takes_images, spec.model, spec.model_name)
+        begun = spec.resume.begun if spec.resume else ()
+        self.toolbox = Toolbox(bind(spec.tools), spec.settings.TOOL_TIMEOUT, spec.turn_id, sees, begun)
+        self.journal = spec.journal
         self.answers = spec.resume.answers if spec.resume else {}
         self.announced: set[str] = set()
         """Calls whose ToolCall event went out, before a pause or since."""
@@ -94,6 +100,11 @@ class _Turn:
             recorder=recorder,
             prices=own_prices(spec.settings),
         )
+
+    async def keep(self, result: ToolResult) -> None:
+        """Write down what a tool has done before anything builds on it."""
+        if self.journal is not None:
+            await self.journal.end(_tool_message(result))
 
 
 async def run_turn(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: Recorder) -> TurnResult:
@@ -142,7 +153,7 @@ def _initial_state(spec: TurnSpec) -> ChatAgentState:
     messages.append({"role": "user", "content": spec.message})
     return {
         "messages": messages,
-        "current_input": spec.message if isinstance(spec.message, str) else _text_of(spec.message),
+        "current_input": spec.text,
         "tool_calls": [],
         "tool_results": [],
         "iteration": 0,
@@ -162,11 +173,10 @@ def _resumed_state(spec: TurnSpec, resume: Resume, turn: _Turn) -> tuple[int, Ch
     calls = [_pending_call(call, turn) for m in resume.messages for call in m.get("tool_calls") or ()]
     left = [call for call in calls if call.id not in outputs]
     turn.announced.update(call.id for call in calls)
-    message = resume.messages[0]["content"]
     return len(before), {
         **state,
         "messages": before + resume.messages,
-        "current_input": message if isinstance(message, str) else _text_of(message),
+        "current_input": text_of(resume.messages[0]["content"]),
         "tool_calls": [msgspec.structs.asdict(call) for call in left],
         "tool_results": [
             _record(call, outputs[call.id], not outputs[call.id].startswith("error: "))
@@ -180,18 +190,11 @@ def _resumed_state(spec: TurnSpec, resume: Resume, turn: _Turn) -> tuple[int, Ch
 def _pending_call(call: dict[str, Any], turn: _Turn) -> PendingCall:
     """A call that is read from messages, under the name that its tool has here."""
     function = call["function"]
-    name = next(
-        (name for name in turn.toolbox.names if valid_name(name) == function["name"]), function["name"]
-    )
-    return read_call(AssembledCall(call["id"], name, function["arguments"]))
+    return turn.toolbox.read(AssembledCall(call["id"], function["name"], function["arguments"]))
 
 
 def _record(call: PendingCall, output: str, ok: bool) -> dict[str, Any]:
     return {"id": call.id, "tool": call.tool, "input": call.input, "output": output, "ok": ok}
-
-
-def _text_of(parts: list[dict[str, Any]]) -> str:
-    return "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
 
 
 @functools.cache
@@ -252,12 +255,14 @@ async def execute_tool(state: ChatAgentState, config: RunnableConfig) -> dict[st
         if call.id not in turn.answers and (question := turn.toolbox.question(call))
     }
     ready = [call for call in pending if call.id not in questions]
-    results = await turn.toolbox.run(ready, state["iteration"], turn.emit, turn.answers)
+    if turn.journal is not None and ready:
+        await turn.journal.begin(state["messages"][turn.begins :], [call.id for call in ready])
+    results = await turn.toolbox.run(ready, state["iteration"], turn.emit, turn.answers, turn.keep)
     if questions:
         turn.pending = next(iter(questions.values()))
         turn.emit(RequiresAction(turn.pending.question_id, turn.pending.kind, turn.pending.text))
     return {
-        "messages": _with_results(state["messages"], results),
+        "messages": with_results(state["messages"], [_tool_message(result) for result in results]),
         "tool_calls": [],
         "tool_results": [
             _record(call, result.output, result.ok) for call, result in zip(ready, results, strict=True)
@@ -265,14 +270,6 @@ async def execute_tool(state: ChatAgentState, config: RunnableConfig) -> dict[st
         "iteration": state["iteration"] + (not questions),
         "trace": [{"node": "execute_tool", "tools": [call.tool for call in ready]}],
     }
-
-
-def _with_results(messages: list[dict[str, Any]], results: list[ToolResult]) -> list[dict[str, Any]]:
-    """The results behind those that the round has, all in the order of its calls."""
-    asked = max(n for n, message in enumerate(messages) if message.get("tool_calls"))
-    order = {call["id"]: n for n, call in enumerate(messages[asked]["tool_calls"])}
-    told = [*messages[asked + 1 :], *map(_tool_message, results)]
-    return [*messages[: asked + 1], *sorted(told, key=lambda message: order[message["tool_call_id"]])]
 
 
 async def process_result(state: ChatAgentState, config: RunnableConfig) -> dict[str, Any]:
@@ -292,11 +289,13 @@ def _turn(config: RunnableConfig) -> _Turn:
 
 async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
     before = turn.calls.usage
+    if turn.budget is not None:
+        await turn.budget.look(state["messages"], turn.toolbox.schemas)
     request = _request(state, turn)
     reply = await turn.calls.ask(request)
     if turn.budget is not None and reply.usage is not None:
         turn.budget.compare(request.messages, request.tools, reply.usage)
-    pending = _with_new_ids([read_call(call) for call in reply.tool_calls], state["messages"])
+    pending = _with_new_ids([turn.toolbox.read(call) for call in reply.tool_calls], state["messages"])
     after = turn.calls.usage
     return {
         "messages": [*state["messages"], _assistant_message(reply, pending, state["iteration"], turn)],
@@ -309,12 +308,12 @@ async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
 
 def _request(state: ChatAgentState, turn: _Turn) -> Request:
     schemas, last = turn.toolbox.schemas, turn.iteration_limit
-    messages = state["messages"]
+    messages = with_images(state["messages"], turn.toolbox.images)
     if turn.budget is not None:
         messages = turn.budget.fit(messages, schemas, current=turn.begins, max_tokens=turn.max_tokens)
     request = Request(
         messages=messages,
-        tools=None if last else schemas or None,
+        tools=None if last else turn.toolbox.offered or None,
         round=state["iteration"] if turn.stream else None,
         may_be_empty=last,
     )
@@ -344,7 +343,7 @@ def _assistant_message(reply: Reply, pending: list[PendingCall], round_: int, tu
         return {
             "role": "assistant",
             "content": text or None,
-            "tool_calls": [_openai_call(call) for call in pending],
+            "tool_calls": [_openai_call(call, turn.toolbox.sent_name(call.tool)) for call in pending],
         }
     if not text.strip():
         text += LIMIT_ANSWER
@@ -353,13 +352,13 @@ def _assistant_message(reply: Reply, pending: list[PendingCall], round_: int, tu
     return {"role": "assistant", "content": text}
 
 
-def _openai_call(call: PendingCall) -> dict[str, Any]:
+def _openai_call(call: PendingCall, name: str) -> dict[str, Any]:
     """The call as providers accept it back, which they do not always do with what the model wrote."""
     return {
         "id": call.id,
         "type": "function",
         "function": {
-            "name": valid_name(call.tool),
+            "name": name,
             "arguments": msgspec.json.encode(call.input).decode(),
         },
     }

@@ -14,10 +14,12 @@ SUMMARIZE_AT: Final = 0.7
 """The part of the window past which old messages are summarised."""
 MARGIN: Final = 0.1
 """The part of the window that a request leaves free, because its tokens are estimated."""
+HELD_BY_ANY: Final = 1_000
+"""Tokens of a request that every window holds, so that nobody has to be asked for it."""
 
 
 class Budget:
-    """The tokens of one agent's conversations. Only `resolve` makes requests, and only the first time."""
+    """The tokens of one model's conversations. Only `resolve` and `look` make requests, the first time."""
 
     def __init__(self, finder: WindowFinder, settings: AIForgeSettings) -> None:
         self._finder = finder
@@ -32,6 +34,11 @@ class Budget:
     async def resolve(self) -> ContextWindow:
         """Ask for the window, unless that was done before."""
         return await self._finder.find()
+
+    async def look(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> None:
+        """Ask for the window where a request may not fit, and nobody here knows it."""
+        if self.window.tokens is None and count_messages(messages, tools) > HELD_BY_ANY:
+            await self.resolve()
 
     @property
     def window(self) -> ContextWindow:

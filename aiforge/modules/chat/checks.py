@@ -13,24 +13,25 @@ from aiforge.modules.chat.stores.protocol import Store
 CONVERSATION_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
-def check_text(name: str, text: object) -> None:
+def checked_text(name: str, text: object) -> str:
+    """The text as a plain `str`: of a subclass nobody knows how to write it."""
     if not isinstance(text, str):
         raise ValueError(f"{name} must be a text, not {type(text).__name__}")
     try:
-        text.encode()
+        return str.encode(text).decode()
     except UnicodeEncodeError:
         raise ValueError(f"{name} holds half a surrogate pair, which is no character") from None
 
 
-def check_message(message: object, longest: int) -> None:
+def checked_message(message: object, longest: int) -> str:
     """`longest` is in bytes of UTF-8."""
-    check_text("message", message)
-    assert isinstance(message, str)
-    if not message.strip():
+    text = checked_text("message", message)
+    if not text.strip():
         raise ValueError("message must not be empty")
-    size = len(message.encode())
+    size = len(text.encode())
     if size > longest:
         raise ValueError(f"message has {size} bytes; MAX_MESSAGE_BYTES is {longest}")
+    return text
 
 
 def check_count(name: str, value: object) -> None:
@@ -48,6 +49,8 @@ def check_options(
     check_count("max_tool_iterations", max_tool_iterations)
     if conversation_id is not None:
         check_conversation_id(conversation_id)
+    if isinstance(store, type):
+        raise TypeError(f"store must be a store of conversations, not the class {store.__name__}")
     if store is not None and not isinstance(store, Store):
         raise TypeError(f"store must be a store of conversations, not {type(store).__name__}")
 
@@ -66,10 +69,10 @@ def checked_metadata(metadata: object) -> dict[str, str]:
         return {}
     if not isinstance(metadata, Mapping):
         raise ValueError(f"metadata must map texts to texts, not be {type(metadata).__name__}")
-    for name, value in metadata.items():
-        check_text("a name in metadata", name)
-        check_text(f"metadata[{name!r}]", value)
-    return dict(metadata)
+    return {
+        checked_text("a name in metadata", name): checked_text(f"metadata[{name!r}]", value)
+        for name, value in metadata.items()
+    }
 
 
 def check_hook(name: str, hook: object, *, may_be_async: bool) -> None:
@@ -78,7 +81,8 @@ def check_hook(name: str, hook: object, *, may_be_async: bool) -> None:
         return
     if not callable(hook):
         raise TypeError(f"{name} must be callable, not {type(hook).__name__}")
-    if not may_be_async and inspect.iscoroutinefunction(hook):
+    call = getattr(type(hook), "__call__", None)  # noqa: B004  # of an object, what its class does
+    if not may_be_async and (inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(call)):
         raise TypeError(f"{name} must be a plain function: events do not wait")
 
 

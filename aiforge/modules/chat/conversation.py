@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from aiforge.core.request import Action
-from aiforge.core.types import ConversationMovedError
+from aiforge.core.texts import encodable
+from aiforge.core.types import ConversationMovedError, StoreError
 from aiforge.modules.chat.entries import (
     DeliveredEntry,
     Entry,
@@ -39,7 +40,7 @@ class Conversation:
         conversation_id: str | None = None,
         store: Store | None = None,
     ) -> None:
-        self.id = conversation_id or secrets.token_hex(8)
+        self.id = encodable(conversation_id or secrets.token_hex(8))
         self.store = store
         self._new_memory = new_memory
         self.memory = new_memory(self.id)
@@ -65,7 +66,7 @@ class Conversation:
         """Learn what others have added to the store since this agent last looked."""
         if self.store is None:
             return
-        news = [(n, decode(entry)) for n, entry in await self.store.read(self.id, after=self.version)]
+        news = await self._read(after=self.version)
         if not news:
             return
         simple = (TurnEntry, PausedEntry, DeliveredEntry)
@@ -87,8 +88,23 @@ class Conversation:
         return log
 
     async def log(self) -> Log:
+        return Log(await self._read(after=0))
+
+    async def _read(self, *, after: int) -> list[tuple[int, Entry]]:
+        """What the store has; raises StoreError when an entry is missing between two others.
+
+        It may begin later than was asked for: with the entry that stands for all up to it.
+        """
         assert self.store is not None
-        return Log([(number, decode(entry)) for number, entry in await self.store.read(self.id)])
+        entries = [(n, decode(entry)) for n, entry in await self.store.read(self.id, after=after)]
+        expected = after + 1
+        if entries and isinstance(entries[0][1], SnapshotEntry):
+            expected = max(entries[0][0], expected)
+        for number, _ in entries:
+            if number != expected:
+                raise StoreError(f"conversation {self.id!r} lacks entry {expected} before entry {number}")
+            expected += 1
+        return entries
 
     async def commit(self, entry: TurnEntry) -> None:
         """Make a turn that ended well part of the conversation."""

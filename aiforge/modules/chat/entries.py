@@ -53,6 +53,8 @@ class PausedEntry(_Entry, frozen=True, kw_only=True, tag="paused"):
     question: dict[str, Any]
     message: str
     system_prompt: str | None = None
+    begun: list[str] = []
+    """Ids of calls that a human allowed, and that may have run even where they have no result."""
     summarized: list[Summarized] = []
     events: list[Event | Tokens] = []
     actions: list[Action] = []

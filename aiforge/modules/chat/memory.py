@@ -17,6 +17,9 @@ from aiforge.modules.chat.quote import quote
 
 MODES: Final = ("buffer", "summary", "none")
 
+STOPPED: Final = "stopped"
+"""Marks the partial answer of a stream that was left early; no provider is told."""
+
 MessageT = TypeVar("MessageT", bound=Mapping[str, Any])
 
 
@@ -77,6 +80,16 @@ def settled(messages: Sequence[dict[str, Any]], *, started: Collection[str] = ()
     return done
 
 
+def with_results(
+    messages: Sequence[dict[str, Any]], results: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The results behind those that the last round has, all in the order of its calls."""
+    asked = max(n for n, message in enumerate(messages) if message.get("tool_calls"))
+    order = {call["id"]: n for n, call in enumerate(messages[asked]["tool_calls"])}
+    told = [*messages[asked + 1 :], *results]
+    return [*messages[: asked + 1], *sorted(told, key=lambda message: order[message["tool_call_id"]])]
+
+
 class Memory:
     """The messages of one conversation under one of the three modes."""
 
@@ -91,9 +104,14 @@ class Memory:
     def summarizes(self) -> bool:
         return self._mode == "summary"
 
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        """What is remembered word for word."""
+        return list(self._messages)
+
     def window(self) -> list[dict[str, Any]]:
         """The messages that the next request begins with."""
-        return list(self._messages)
+        return [_unmarked(message) if STOPPED in message else message for message in self._messages]
 
     def add(self, turn: Sequence[dict[str, Any]]) -> None:
         """Remember the messages of a whole turn."""
@@ -115,6 +133,10 @@ class Memory:
         """Let `summary` stand for the first `summarized` messages and the summary before it."""
         self._messages = self._messages[summarized:]
         self.summary = summary
+
+
+def _unmarked(message: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in message.items() if key != STOPPED}
 
 
 def summary_request(quoted: Sequence[str], earlier: str | None) -> list[dict[str, Any]]:

@@ -13,15 +13,16 @@ from aiforge.core.deltas import CallParams
 from aiforge.core.events import Event, Token
 from aiforge.core.prompts import resolve_prompt
 from aiforge.core.request import Action
-from aiforge.core.types import AIForgeError, ConfigError
+from aiforge.core.types import ConfigError
 from aiforge.core.windows import ContextWindow, WindowFinder
+from aiforge.modules.chat.begun import Answer, Ask
 from aiforge.modules.chat.budget import Budget
 from aiforge.modules.chat.checks import (
     check_hook,
-    check_message,
     check_options,
-    check_text,
+    checked_message,
     checked_metadata,
+    checked_text,
 )
 from aiforge.modules.chat.conversation import Conversation
 from aiforge.modules.chat.memory import Memory
@@ -31,10 +32,7 @@ from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.modules.chat.schemas import ChatResponse, PendingQuestion
 from aiforge.modules.chat.stores.protocol import Store
 from aiforge.modules.chat.turns import (
-    Answer,
-    Ask,
     Dispatcher,
-    Finished,
     OnEvent,
     Turns,
     error_event,
@@ -54,10 +52,10 @@ class ChatAgent(Versions, BaseModule):
     """A multi-turn chat agent.
 
     Turns of one agent run one at a time, in the order in which they were asked for, from whatever
-    thread or event loop. A turn is all or nothing: what fails, is cancelled or is not read to its
-    end leaves no trace in memory. Keywords are fields of `AIForgeSettings`; `llm` is a LangChain
-    chat model to use instead of the provider's. `native_tools=False` offers tools in words; None
-    does so for models without tool calling.
+    thread or event loop. A turn is all or nothing: what fails or is cancelled leaves no trace in
+    memory; of a stream that is stopped, message and partial answer stay. Keywords are fields of
+    `AIForgeSettings`; `llm` is a LangChain chat model to use instead of the provider's.
+    `native_tools=False` offers tools in words; None does so for models without tool calling.
 
     A tool with `approval = True` (a LangChain tool with `metadata={"approval": True}`) is run only once
     a human allows it: the response's `question` says what is asked, and `resume` goes on.
@@ -189,11 +187,7 @@ class ChatAgent(Versions, BaseModule):
         self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
     ) -> ChatResponse:
         """`chat`, awaited. Cancelling it closes the connection to the provider."""
-        ask = self._checked(message, system_prompt, metadata)
-        async with self._order:
-            return await self._turns.commit(
-                await self._turns.run(ask, self._conversation, ignore, stream=False)
-            )
+        return await self._whole(self._checked(message, system_prompt, metadata))
 
     def chat_stream(
         self, message: str, *, system_prompt: str | None = None, metadata: Mapping[str, str] | None = None
@@ -201,7 +195,7 @@ class ChatAgent(Versions, BaseModule):
         """The text of all rounds as the provider sends it; `last_response` has the rest afterwards.
 
         The agent's next turn waits until this is read to its end or closed. Closed early, it ends the
-        turn and the connection.
+        turn and the connection, and what was read of the answer is kept, marked as stopped.
         """
         return self._texts(lambda: self._checked(message, system_prompt, metadata))
 
@@ -225,17 +219,15 @@ class ChatAgent(Versions, BaseModule):
 
         "approved" or "yes" lets a call run that waits for approval; anything else is told to the model
         as a refusal. The response counts what the turn costs from here on. A new message instead of an
-        answer gives the turn up. Raises ValueError when no such question is open.
+        answer gives the turn up. When this fails the question stays open, but a call that has run keeps
+        its result: the next answer only lets the turn go on. Raises ValueError when no such question is
+        open.
         """
         return bridge.run(self.aresume(question_id, answer))
 
     async def aresume(self, question_id: str, answer: str) -> ChatResponse:
         """`resume`, awaited."""
-        checked = _answer(question_id, answer)
-        async with self._order:
-            return await self._turns.commit(
-                await self._turns.run(checked, self._conversation, ignore, stream=False)
-            )
+        return await self._whole(_answer(question_id, answer))
 
     def resume_stream(self, question_id: str, answer: str) -> AsyncGenerator[str, None]:
         """`resume` as `chat_stream` streams."""
@@ -275,40 +267,46 @@ class ChatAgent(Versions, BaseModule):
     async def adeliver(self) -> int:
         """`deliver`, awaited."""
         async with self._order:
-            await self._conversation.catch_up()
-            return await self._turns.dispatch(self._conversation, self.pending_actions)
+            with self._order.inside():
+                await self._conversation.catch_up()
+                return await self._turns.dispatch(self._conversation, self.pending_actions)
 
     async def _run_alone(self, text: str, log: CallLog) -> ChatResponse:
         ask = self._checked(text, None, None)
         return await self._turns.run_alone(ask, Conversation(self._new_memory), log)
+
+    async def _whole(self, asked: Ask | Answer) -> ChatResponse:
+        async with self._order:
+            with self._order.inside():
+                begun = await self._turns.begin(asked, self._conversation)
+                return await self._turns.commit(await self._turns.run(begun, ignore, stream=False))
 
     async def _texts(self, asked: Callable[[], Ask | Answer]) -> AsyncGenerator[str, None]:
         async with self._watched(asked()) as turn:
             while (event := await turn.next()) is not None:
                 if isinstance(event, Token):
                     yield event.text
-            await self._turns.commit(turn.result())
+            await turn.commit()
 
     async def _events(self, asked: Callable[[], Ask | Answer]) -> AsyncGenerator[Event, None]:
         async with self._watched(asked()) as turn:
             while (event := await turn.next()) is not None:
                 yield event
             try:
-                response = await self._turns.commit(turn.result())
-            except AIForgeError as error:
+                response = await turn.commit()
+            except Exception as error:
                 yield error_event(error)
                 raise
             if response.status == "completed":
                 yield message_event(response)
 
-    def _watched(self, asked: Ask | Answer) -> WatchedTurn[Finished]:
-        run = self._turns.run
-        return WatchedTurn(self._order, lambda emit: run(asked, self._conversation, emit, stream=True))
+    def _watched(self, asked: Ask | Answer) -> WatchedTurn:
+        return WatchedTurn(self._order, self._turns, asked, self._conversation)
 
     def _new_turns(self, *, system_prompt: str | None, **options: Any) -> Turns:
         settings = self._settings
         prompt = resolve_prompt(system_prompt, settings.SYSTEM_PROMPT, default=DEFAULT_SYSTEM_PROMPT)
-        check_text("system_prompt", prompt)
+        prompt = checked_text("system_prompt", prompt)
         finder = WindowFinder(
             self._model, provider=self._provider, model_name=self._model_name, settings=settings
         )
@@ -334,11 +332,9 @@ class ChatAgent(Versions, BaseModule):
         return able if native_tools is None else native_tools
 
     def _checked(self, message: str, system_prompt: object, metadata: object) -> Ask:
-        check_message(message, self._settings.MAX_MESSAGE_BYTES)
-        if system_prompt is not None:
-            check_text("system_prompt", system_prompt)
-            assert isinstance(system_prompt, str)
-        return Ask(message, system_prompt, checked_metadata(metadata))
+        text = checked_message(message, self._settings.MAX_MESSAGE_BYTES)
+        prompt = None if system_prompt is None else checked_text("system_prompt", system_prompt)
+        return Ask(text, prompt, checked_metadata(metadata))
 
 
 def _tool_list(tools: object) -> list[Any]:
@@ -350,8 +346,4 @@ def _tool_list(tools: object) -> list[Any]:
 
 
 def _answer(question_id: object, answer: object) -> Answer:
-    check_text("question_id", question_id)
-    check_text("answer", answer)
-    assert isinstance(question_id, str)
-    assert isinstance(answer, str)
-    return Answer(question_id, answer)
+    return Answer(checked_text("question_id", question_id), checked_text("answer", answer))

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
+from typing import Final
+
+_around: Final[ContextVar[frozenset[TurnOrder]]] = ContextVar("aiforge_orders", default=frozenset())
+"""The orders in whose turns the running code is; tasks and threads of a turn know it, too."""
 
 
 class TurnOrder:
     """A fair lock whose holders and waiters may be on different event loops and threads.
 
     asyncio's own lock belongs to one loop; an agent is used from several `asyncio.run` calls, and
-    its synchronous methods run on the bridge's loop.
+    its synchronous methods run on the bridge's loop. Raises RuntimeError for code that is part of a
+    turn in this order, such as a tool or a hook: it would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -21,7 +29,18 @@ class TurnOrder:
         self._busy = False
         self._waiting: deque[Future[None]] = deque()
 
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Code in this block, and what it starts, is part of a turn in this order."""
+        token = _around.set(_around.get() | {self})
+        try:
+            yield
+        finally:
+            _around.reset(token)
+
     async def __aenter__(self) -> None:
+        if self in _around.get():
+            raise RuntimeError("this code is part of a turn of this agent, which ends before another begins")
         with self._guard:
             if not self._busy:
                 self._busy = True

@@ -129,7 +129,7 @@ def _part(waiting: list[str], summary: str | None, room: int | None) -> tuple[li
             continue
         if number:
             return waiting[:number], waiting[number:]
-        head, tail = _cut(text, left)
+        head, tail = _cut(text, left - 1)  # one for the line feed that joins it
         return [head], [tail, *waiting[1:]]
     return waiting, []
 

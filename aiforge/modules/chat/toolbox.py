@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from pydantic import BaseModel
 
 from aiforge.core import call_key
+from aiforge.core.contained import contained
 from aiforge.core.deltas import AssembledCall
 from aiforge.core.events import Event, ToolResult
+from aiforge.core.texts import encodable, words
+from aiforge.modules.chat.images import described
+from aiforge.modules.chat.prompted import valid_name
 from aiforge.modules.chat.schemas import PendingQuestion
-from aiforge.tools.binding import BoundTool, needs_approval
+from aiforge.tools.binding import BoundTool, is_idempotent, needs_approval
 from aiforge.tools.human import ASK_HUMAN
-from aiforge.tools.tool import ShippedTool
+from aiforge.tools.tool import Image, ShippedTool
 
 LONGEST_OUTPUT: Final = 64_000
 """Characters of a tool's output that the model gets to see."""
@@ -39,25 +45,58 @@ class PendingCall(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-def read_call(call: AssembledCall) -> PendingCall:
+def read_call(call: AssembledCall, tool: str) -> PendingCall:
+    """A call of `tool`, whatever the model calls it."""
     try:
-        arguments = msgspec.json.decode(call.arguments)
+        arguments = msgspec.json.decode(call.arguments.strip() or "{}")
     except (msgspec.DecodeError, RecursionError) as error:
-        return PendingCall(call.id, call.name, {}, f"the arguments are not valid JSON: {error}")
+        return PendingCall(call.id, tool, {}, f"the arguments are not valid JSON: {error}")
     if not isinstance(arguments, dict):
-        return PendingCall(call.id, call.name, {}, "the arguments must be a JSON object")
-    return PendingCall(call.id, call.name, arguments)
+        return PendingCall(call.id, tool, {}, "the arguments must be a JSON object")
+    return PendingCall(call.id, tool, arguments)
 
 
 class Toolbox:
-    """The tools of one turn, each call limited to `timeout` seconds and known to its tool by a key."""
+    """The tools of one turn, each call limited to `timeout` seconds and known to its tool by a key.
 
-    def __init__(self, tools: Sequence[BoundTool], timeout: float, turn_id: str) -> None:
+    `sees` tells whether the model can look at images; calls in `begun` were begun by an earlier attempt.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[BoundTool],
+        timeout: float,
+        turn_id: str,
+        sees: Callable[[], bool],
+        begun: Collection[str] = (),
+    ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._timeout = timeout
         self._turn_id = turn_id
+        self._sees = sees
+        self._begun = begun
+        self.images: dict[str, Image] = {}
+        """What calls have loaded for the model to look at, by their id."""
         self.schemas = [tool.schema for tool in tools]
-        self.names = [tool.name for tool in tools]
+        self._sent = _sent_names([tool.name for tool in tools])
+        self._own = {sent: own for own, sent in self._sent.items()}
+
+    @property
+    def offered(self) -> list[dict[str, Any]]:
+        """The schemas for a provider's own tool calling, under names that every one accepts."""
+        return [
+            {**schema, "function": {**schema["function"], "name": self._sent[name]}}
+            for name, schema in zip(self._tools, self.schemas, strict=True)
+        ]
+
+    def sent_name(self, name: str) -> str:
+        """What a provider is told instead of this name, which the model may have made up."""
+        return self._sent.get(name) or valid_name(name)
+
+    def read(self, call: AssembledCall) -> PendingCall:
+        """The call of the tool that the model means."""
+        known = call.name in self._tools
+        return read_call(call, call.name if known else self._own.get(call.name, call.name))
 
     async def run(
         self,
@@ -65,12 +104,13 @@ class Toolbox:
         round_: int,
         emit: Callable[[Event], None],
         answers: Mapping[str, str],
+        keep: Callable[[ToolResult], Awaitable[None]],
     ) -> list[ToolResult]:
-        """The results in the order of the calls, which run side by side.
+        """The results in the order of the calls, which run side by side; `keep` gets each at once.
 
         `answers` are those of humans by call id; calls that wait for one must not be among `calls`.
         """
-        return await asyncio.gather(*(self._run(call, round_, emit, answers) for call in calls))
+        return await asyncio.gather(*(self._run(call, round_, emit, answers, keep) for call in calls))
 
     def question(self, call: PendingCall) -> PendingQuestion | None:
         """What a human has to say before this call, None when nobody has to be asked."""
@@ -96,10 +136,16 @@ class Toolbox:
         )
 
     async def _run(
-        self, call: PendingCall, round_: int, emit: Callable[[Event], None], answers: Mapping[str, str]
+        self,
+        call: PendingCall,
+        round_: int,
+        emit: Callable[[Event], None],
+        answers: Mapping[str, str],
+        keep: Callable[[ToolResult], Awaitable[None]],
     ) -> ToolResult:
         output, ok = await self._outcome(call, answers)
         result = ToolResult(call.id, call.tool, _limited(output), ok, round_)
+        await keep(result)
         emit(result)
         return result
 
@@ -113,7 +159,8 @@ class Toolbox:
         self._turn_id = self._turn_id or secrets.token_hex(8)
         context = contextvars.copy_context()
         context.run(call_key.running.set, f"{self._turn_id}:{call.id}")
-        return await self._result(asyncio.create_task(_guarded(tool, call.input), context=context))
+        work = _guarded(tool, copy.deepcopy(call.input))  # the record is of what was asked
+        return await self._result(call, asyncio.create_task(work, context=context))
 
     def _problem(self, call: PendingCall, answers: Mapping[str, str]) -> str | None:
         """Why the call is not made."""
@@ -122,13 +169,16 @@ class Toolbox:
             return f"there is no tool {call.tool!r}; there are {', '.join(self._tools)}"
         if call.problem is not None:
             return call.problem
+        if call.id in self._begun and not is_idempotent(tool.source):
+            return "this call was interrupted and may have completed; it was not made again"
         if _asks_human(tool):
             return None if call.id in answers else "the argument question must be a text that is not empty"
-        if needs_approval(tool.source) and answers[call.id].strip().lower() not in APPROVED:
-            return f"a human refused this call: {answers[call.id]}".removesuffix(": ")
+        if needs_approval(tool.source) and not allows(answers[call.id]):
+            made = " again, and the first time it may have completed" if call.id in self._begun else ""
+            return f"a human refused this call{made}: {answers[call.id]}".removesuffix(": ")
         return None
 
-    async def _result(self, task: asyncio.Task[Any]) -> tuple[str, bool]:
+    async def _result(self, call: PendingCall, task: asyncio.Task[str | Image]) -> tuple[str, bool]:
         task.add_done_callback(_retrieve)
         try:
             done, _ = await asyncio.wait([task], timeout=self._timeout)
@@ -140,8 +190,33 @@ class Toolbox:
             return "error: the tool was cancelled", False
         error = task.exception()
         if error is not None:
-            return f"error: {type(error).__name__}: {error}".removesuffix(": "), False
-        return as_text(task.result()), True
+            return f"error: {type(error).__name__}: {words(error)}".removesuffix(": "), False
+        output = task.result()
+        return self._loaded(call, output) if isinstance(output, Image) else (output, True)
+
+    def _loaded(self, call: PendingCall, image: Image) -> tuple[str, bool]:
+        if not self._sees():
+            return "error: this model cannot look at images", False
+        self.images[call.id] = image
+        return described(image), True
+
+
+def _sent_names(names: Sequence[str]) -> dict[str, str]:
+    """A name for each that every provider accepts; those that are valid as they are keep theirs."""
+    sent: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: name != valid_name(name)):
+        wanted = candidate = valid_name(name)
+        number = 1
+        while candidate in sent.values():
+            number += 1
+            candidate = f"{wanted[:60]}_{number}"
+        sent[name] = candidate
+    return sent
+
+
+def allows(answer: str) -> bool:
+    """Whether this answer of a human lets a call run."""
+    return answer.strip().lower() in APPROVED
 
 
 def _asks_human(tool: BoundTool) -> bool:
@@ -149,12 +224,11 @@ def _asks_human(tool: BoundTool) -> bool:
     return tool.name == ASK_HUMAN and isinstance(tool.source, ShippedTool)
 
 
-async def _guarded(tool: BoundTool, arguments: dict[str, Any]) -> Any:
-    """A tool that calls `sys.exit` ends itself, not the event loop that runs all turns."""
-    try:
-        return await tool.call(arguments)
-    except SystemExit as error:
-        raise RuntimeError("the tool tried to end the process") from error
+async def _guarded(tool: BoundTool, arguments: dict[str, Any]) -> str | Image:
+    """What the tool returns, in words: to write it down can run the tool's code, too."""
+    with contained("the tool"):
+        output = await tool.call(arguments)
+        return output if isinstance(output, Image) else as_text(output)
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
@@ -164,19 +238,20 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
 
 
 def as_text(output: Any) -> str:
-    """A tool's return value as the model reads it."""
+    """A tool's return value as the model reads it; raises what its own code raises."""
     if isinstance(output, str):
         return output
-    if isinstance(output, BaseModel):
-        return output.model_dump_json()
-    if isinstance(output, dict | list | tuple | None):
-        return json.dumps(output, ensure_ascii=False, default=str)
+    with suppress(Exception):  # not everything is JSON: keys that are no texts, circles, objects
+        if isinstance(output, BaseModel):
+            return output.model_dump_json()
+        if isinstance(output, dict | list | tuple | None):
+            return json.dumps(output, ensure_ascii=False, default=str)
     return str(output)
 
 
 def _limited(output: str) -> str:
     """Encodable, and not longer than the model should read."""
-    clean = output.encode("utf-8", "replace").decode()
+    clean = encodable(output)
     if len(clean) <= LONGEST_OUTPUT:
         return clean
     return f"{clean[:LONGEST_OUTPUT]}\n[cut: {LONGEST_OUTPUT} of {len(clean)} characters]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -37,6 +37,9 @@ class Resume:
 
     messages: list[dict[str, Any]]
     answers: Mapping[str, str] = field(default_factory=dict)
+    begun: Collection[str] = ()
+    """Ids of calls that were begun before. Without a result they may have been done, so only those of an
+    idempotent tool are made again; of any other the model is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +72,33 @@ class TurnSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
     turn_id: str = ""
     """Part of the key that each tool call has (`current_call_key`); empty is a new one."""
+    journal: Journal | None = None
     resume: Resume | None = None
     """Continue this turn; its own user message is the first of these messages, and `message` is not used."""
+
+    @property
+    def text(self) -> str:
+        """The words of `message`, whatever else is in it."""
+        return text_of(self.message)
+
+
+def text_of(content: str | list[dict[str, Any]]) -> str:
+    """The words of a message's content."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))
+
+
+class Journal(Protocol):
+    """Where a turn that may be begun again keeps what its tools have done."""
+
+    async def begin(self, messages: list[dict[str, Any]], calls: list[str]) -> None:
+        """These calls are about to be made, of the last of these messages that has calls."""
+        ...
+
+    async def end(self, message: dict[str, Any]) -> None:
+        """A call has ended; this is its result as the model gets it."""
+        ...
 
 
 class Recorder(Protocol):

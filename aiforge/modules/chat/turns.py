@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
-import secrets
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, TypeAlias
 
 from langchain_core.language_models import BaseChatModel
 
 from aiforge.core.base import CallLog
+from aiforge.core.contained import contained
 from aiforge.core.cost import CostTracker
 from aiforge.core.deltas import CallParams
 from aiforge.core.events import Error, Event, Message
@@ -22,17 +20,28 @@ from aiforge.core.prompts import resolve_prompt
 from aiforge.core.request import Action, ChatRequest, serving
 from aiforge.core.router import own_prices
 from aiforge.core.settings import AIForgeSettings
-from aiforge.core.types import AIForgeError
+from aiforge.core.texts import words
+from aiforge.core.types import AIForgeError, ConfigError
 from aiforge.modules.chat.agent import TurnResult, TurnSpec, run_turn
+from aiforge.modules.chat.begun import (
+    Answer,
+    Ask,
+    Begun,
+    begin,
+    paused_entry,
+    resume_of,
+    stopped_entry,
+    turn_entry,
+)
 from aiforge.modules.chat.budget import Budget
 from aiforge.modules.chat.checks import takes_two
 from aiforge.modules.chat.conversation import Conversation
-from aiforge.modules.chat.entries import PausedEntry, TurnEntry, packed
+from aiforge.modules.chat.entries import PausedEntry, TurnEntry
 from aiforge.modules.chat.memory import Memory
 from aiforge.modules.chat.schemas import ChatResponse
 from aiforge.modules.chat.summary import shorten
-from aiforge.modules.chat.turn import Resume
 from aiforge.tools.binding import BoundTool
+from aiforge.tools.human import ASK_HUMAN
 
 OnEvent: TypeAlias = Callable[[Event], object] | Callable[[Event, ChatRequest], object]
 Dispatcher: TypeAlias = Callable[[Action], Awaitable[object] | object]
@@ -42,34 +51,11 @@ _logger: Final = logging.getLogger("aiforge")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a caller asks for, checked."""
-
-    message: str
-    system_prompt: str | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a human said to the question that a turn waits for."""
-
-    question_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Finished:
     """A turn that ended well, or waits for a human, and that its conversation does not know yet."""
 
-    ask: Ask
-    paused: PausedEntry | None
-    """The turn as it waited before, if it did."""
-    conversation: Conversation
-    request: ChatRequest
+    begun: Begun
     result: TurnResult
-    log: CallLog
-    events: list[Event]
     latency_ms: float
 
 
@@ -94,47 +80,34 @@ class Turns:
     last_response: ChatResponse | None = None
     failed_summaries: int = 0
 
-    async def run(
-        self,
-        asked: Ask | Answer,
-        conversation: Conversation,
-        emit: Emit,
-        *,
-        stream: bool,
-        log: CallLog | None = None,
-    ) -> Finished:
-        """Take the turn to its answer or to a question; nobody is told of either before `commit`.
+    async def begin(
+        self, asked: Ask | Answer, conversation: Conversation, log: CallLog | None = None
+    ) -> Begun:
+        """See where the conversation stands. Raises ValueError for a question that is not open."""
+        return await begin(asked, conversation, log or CallLog(self.tracker), perf_counter())
 
-        Raises ValueError for an answer to a question that is not open.
-        """
-        started = perf_counter()
-        log = log or CallLog(self.tracker)
-        await conversation.catch_up()
-        paused = _waiting(conversation, asked) if isinstance(asked, Answer) else None
-        ask = asked if isinstance(asked, Ask) else _ask_of(paused)
-        request = _request(ask, conversation, paused)
-        events: list[Event] = []
-        tell = self._teller(emit, request, events if conversation.store is not None else None)
+    async def run(self, begun: Begun, emit: Emit, *, stream: bool) -> Finished:
+        """Take the turn to its answer or to a question; nobody is told of either before `commit`."""
+        ask, conversation, request = begun.ask, begun.conversation, begun.request
+        tell = self._teller(emit, request, begun.events if conversation.store is not None else None)
         try:
             with serving(request):
                 prompt = resolve_prompt(ask.system_prompt, default=self.system_prompt)
-                if paused is None:
-                    await self._shorten(conversation, prompt, ask.message, tell, log)
+                if begun.paused is None:
+                    await self._shorten(conversation, prompt, ask.message, tell, begun.log)
                 spec = self._spec(ask, conversation.memory, prompt, request.turn_id, stream=stream)
-                if isinstance(asked, Answer) and paused is not None:
-                    answers = {paused.question["call_id"]: asked.text}
-                    spec = replace(spec, resume=Resume(paused.messages, answers))
-                result = await run_turn(spec, emit=tell, recorder=log)
+                resume, journal = resume_of(begun)
+                spec = replace(spec, resume=resume, journal=journal)
+                result = await run_turn(spec, emit=tell, recorder=begun.log)
         except AIForgeError as error:
             self.hook(error_event(error), request)
             raise
-        latency = (perf_counter() - started) * 1000
-        return Finished(ask, paused, conversation, request, result, log, events, latency)
+        return Finished(begun, result, (perf_counter() - begun.started) * 1000)
 
     async def commit(self, finished: Finished) -> ChatResponse:
         """Make the turn part of its conversation, and only then tell of it."""
         response = self.response(finished)
-        conversation, request = finished.conversation, finished.request
+        conversation, request = finished.begun.conversation, finished.begun.request
         entry = _entry(finished, response)
         try:
             if isinstance(entry, PausedEntry):
@@ -152,12 +125,28 @@ class Turns:
 
     async def run_alone(self, ask: Ask, conversation: Conversation, log: CallLog) -> ChatResponse:
         """A turn in a conversation that nobody else sees."""
-        finished = await self.run(ask, conversation, ignore, stream=False, log=log)
+        begun = await self.begin(ask, conversation, log)
+        finished = await self.run(begun, ignore, stream=False)
+        if finished.result.pending is not None:
+            what = finished.result.pending.tool or ASK_HUMAN
+            raise ConfigError(f"tool {what!r} waits for a human, and an item of a batch has none")
         response = self.response(finished)
-        if response.status == "completed":
-            self.hook(message_event(response), finished.request)
-            await self.dispatch(conversation, finished.request.actions)
+        self.hook(message_event(response), begun.request)
+        await self.dispatch(conversation, begun.request.actions)
         return response
+
+    async def stop(self, begun: Begun, seen: str) -> None:
+        """Keep what the reader saw of a turn that is left early, marked as stopped."""
+        if not seen.strip():
+            return
+        message = Message(seen, stopped=True)
+        entry = stopped_entry(begun, message)
+        try:
+            await begun.conversation.commit(entry)
+            self.hook(message, begun.request)
+            await self.dispatch(begun.conversation, entry.actions)
+        except Exception:  # the reader has left, with or without an error of its own that counts
+            _logger.warning("the answer of a stopped stream has no full end", exc_info=True)
 
     async def dispatch(self, conversation: Conversation, actions: list[Action]) -> int:
         """Hand the actions on. One that fails stays pending: its turn is committed all the same."""
@@ -174,20 +163,21 @@ class Turns:
     async def _dispatched(self, action: Action) -> bool:
         assert self.dispatcher is not None
         try:
-            outcome = self.dispatcher(action)
-            if inspect.isawaitable(outcome):
-                await outcome
+            with contained("the dispatcher of actions"):
+                outcome = self.dispatcher(action)
+                if inspect.isawaitable(outcome):
+                    await outcome
         except Exception:  # the caller's own code: it may raise anything, and the turn stands
             _logger.warning("action %s (%s) is still pending", action.id, action.name, exc_info=True)
             return False
         return True
 
     def response(self, finished: Finished) -> ChatResponse:
-        result, log = finished.result, finished.log
+        result, log = finished.result, finished.begun.log
         usages = [call.usage for call in log.calls if call.usage is not None]
         return ChatResponse(
             message=result.answer,
-            conversation_id=finished.conversation.id,
+            conversation_id=finished.begun.conversation.id,
             tool_calls=result.tool_calls,
             iterations=result.iterations,
             memory_mode=self.memory_mode,
@@ -195,7 +185,7 @@ class Turns:
             input_tokens=sum(usage.input_tokens for usage in usages),
             output_tokens=sum(usage.output_tokens for usage in usages),
             model=result.model,
-            trace_id=finished.request.turn_id,
+            trace_id=finished.begun.request.turn_id,
             latency_ms=finished.latency_ms,
             iteration_limit=result.iteration_limit,
             status="completed" if result.pending is None else "requires_action",
@@ -262,55 +252,29 @@ class Turns:
             conversation.shortened(replaced)
 
 
-def _waiting(conversation: Conversation, answer: Answer) -> PausedEntry:
-    paused = conversation.paused
-    if paused is None or paused.question["question_id"] != answer.question_id:
-        raise ValueError(f"no question {answer.question_id!r} waits for an answer in this conversation")
-    return paused
-
-
-def _ask_of(paused: PausedEntry | None) -> Ask:
-    assert paused is not None
-    return Ask(paused.message, paused.system_prompt, paused.metadata)
-
-
-def _request(ask: Ask, conversation: Conversation, paused: PausedEntry | None) -> ChatRequest:
-    if paused is None:
-        return ChatRequest(ask.message, conversation.id, secrets.token_hex(8), ask.metadata)
-    actions = list(paused.actions)
-    numbers = itertools.count(len(actions))
-    return ChatRequest(ask.message, conversation.id, paused.turn_id, ask.metadata, actions, numbers)
-
-
 def _entry(finished: Finished, response: ChatResponse) -> TurnEntry | PausedEntry:
     """What the conversation's log gains."""
-    conversation, request, paused = finished.conversation, finished.request, finished.paused
-    events, before = finished.events, [] if paused is None else paused.events
-    common: dict[str, Any] = {
-        "at": time.time(),
-        "turn": conversation.turn + 1 if paused is None else paused.turn,
-        "turn_id": request.turn_id,
-        "messages": finished.result.messages,
-        "summarized": conversation.summarized(),
-        "actions": list(request.actions),
-        "metadata": dict(request.metadata),
-    }
-    if response.question is None:
-        return TurnEntry(events=[*before, *packed([*events, message_event(response)])], **common)
-    return PausedEntry(
-        events=[*before, *packed(events)],
-        question=response.question.model_dump(),
-        message=finished.ask.message,
-        system_prompt=finished.ask.system_prompt,
-        **common,
-    )
+    begun, messages = finished.begun, finished.result.messages
+    if response.question is not None:
+        return paused_entry(begun, messages, response.question.model_dump())
+    return turn_entry(begun, messages, message_event(response))
 
 
 def hook_of(on_event: Any) -> Callable[[Event, ChatRequest], object]:
     """A hook that takes event and request, whatever the caller's takes."""
     if on_event is None:
         return unheard
-    return on_event if takes_two(on_event) else lambda event, request: on_event(event)
+    both = takes_two(on_event)
+
+    def hook(event: Event, request: ChatRequest) -> object:
+        with contained("on_event"):
+            outcome = on_event(event, request) if both else on_event(event)
+        if inspect.iscoroutine(outcome):
+            outcome.close()
+            raise TypeError("on_event must be a plain function: events do not wait")
+        return outcome
+
+    return hook
 
 
 def unheard(event: Event, request: ChatRequest) -> None:
@@ -325,5 +289,7 @@ def message_event(response: ChatResponse) -> Message:
     return Message(response.message, iteration_limit=response.iteration_limit)
 
 
-def error_event(error: AIForgeError) -> Error:
-    return Error(error.code, str(error), error.retryable)
+def error_event(error: Exception) -> Error:
+    if isinstance(error, AIForgeError):
+        return Error(error.code, str(error), error.retryable)
+    return Error(AIForgeError.code, f"{type(error).__name__}: {words(error)}")

@@ -38,6 +38,7 @@ class Versions:
     def history(self) -> list[dict[str, Any]]:
         """The whole conversation, in OpenAI's form and without system prompt.
 
+        The partial answer of a stream that was left early has `"stopped": True` beside its content.
         Without a store, what memory still holds of it.
         """
         return bridge.run(self.ahistory())
@@ -45,7 +46,7 @@ class Versions:
     async def ahistory(self) -> list[dict[str, Any]]:
         conversation = self._conversation
         if conversation.store is None:
-            return copy.deepcopy(conversation.memory.window())
+            return copy.deepcopy(conversation.memory.messages)
         log = await conversation.log()
         return log.messages(log.last)
 

@@ -26,7 +26,6 @@ from aiforge.modules.chat.module import ChatAgent
 from aiforge.modules.chat.schemas import ChatResponse, PendingQuestion
 from aiforge.modules.chat.stores.memory import MemoryStore
 from aiforge.tools import registry
-from aiforge.tools.human import ask_human
 
 LONGEST_TITLE: Final = 32
 LONGEST_OUTPUT: Final = 500
@@ -121,7 +120,7 @@ def _sidebar(desk: _Desk, settings: AIForgeSettings) -> _Choice:
         memory = st.radio("Memory", MODES, key="memory", horizontal=True)
         memory_k = st.slider("Messages kept", 2, 100, 20, key="memory_k", disabled=memory == "none")
         st.markdown("**Tools**")
-        offered = registry.names(settings) | {ask_human.name}
+        offered = registry.names(settings)
         names = [*ALWAYS, *sorted(offered - set(ALWAYS))]
         tools = [name for name in names if _switch(name, offered)]
     return _Choice(model=model, memory=memory, memory_k=memory_k, tools=tuple(tools))
@@ -182,7 +181,7 @@ def _agent(desk: _Desk, talk: _Talk, choice: _Choice, options: dict[str, Any]) -
         agent = ChatAgent(
             memory=choice["memory"],
             memory_k=choice["memory_k"],
-            tools=_tools(choice["tools"], settings),
+            tools=[*registry.resolve(choice["tools"], settings)],
             store=desk["store"],
             conversation_id=desk["current"],
             **{**options, **model},
@@ -190,11 +189,6 @@ def _agent(desk: _Desk, talk: _Talk, choice: _Choice, options: dict[str, Any]) -
         desk["trackers"].append(agent.cost_tracker)
         talk["agents"][kind] = agent
     return talk["agents"][kind]
-
-
-def _tools(names: tuple[str, ...], settings: AIForgeSettings) -> list[Any]:
-    found = registry.resolve([name for name in names if name != ask_human.name], settings)
-    return [*found, ask_human] if ask_human.name in names else [*found]
 
 
 def _answer(talk: _Talk, agent: ChatAgent, prompt: str) -> None:

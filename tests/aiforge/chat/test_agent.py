@@ -16,7 +16,17 @@ from typing import Any
 import pytest
 from langchain_core.tools import StructuredTool
 
-from aiforge import ChatAgent, ChatResponse, ConfigError, ProviderError, RateLimitError, ToolCallRecord
+from aiforge import (
+    BatchResult,
+    ChatAgent,
+    ChatResponse,
+    ConfigError,
+    MemoryStore,
+    ProviderError,
+    RateLimitError,
+    ToolCallRecord,
+    current_request,
+)
 from aiforge.core.events import Error, Message, Token, ToolResult, UsageReport
 from aiforge.core.events import ToolCall as ToolCallEvent
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
@@ -352,11 +362,12 @@ class TestStreams:
         assert isinstance(events[-1], Error)
         assert (events[-1].code, events[-1].retryable) == ("rate_limited", True)
 
-    def test_an_abandoned_stream_closes_the_connection_and_leaves_no_trace(
+    def test_a_stream_that_is_left_closes_the_connection_and_keeps_what_was_seen(
         self, provider: FakeProvider
     ) -> None:
         provider.push(Reply(chunks=["one", " two", Gate("never")]), "fine")
-        agent = agent_of(provider)
+        heard: list[Any] = []
+        agent = agent_of(provider, on_event=heard.append)
 
         async def scenario() -> None:
             async for _ in agent.chat_stream("Tell me."):
@@ -365,12 +376,76 @@ class TestStreams:
             assert (await agent.achat("Again.")).message == "fine"
 
         run(scenario())
-        assert [message["role"] for message in provider.calls[1].messages] == ["system", "user"]
+        assert provider.calls[1].messages[1:] == [
+            {"role": "user", "content": "Tell me."},
+            {"role": "assistant", "content": "one"},
+            {"role": "user", "content": "Again."},
+        ]
+        assert agent.history()[1] == {"role": "assistant", "content": "one", "stopped": True}
+        assert [event for event in heard if isinstance(event, Message)] == [
+            Message("one", stopped=True),
+            Message("fine"),
+        ]
         assert agent.cost_tracker.calls == 2
         stream = agent.run_stream("Once more.")
         next(stream)
         stream.close()  # type: ignore[attr-defined]
         assert agent.cost_tracker.calls == 3
+
+    def test_a_cancelled_reader_has_seen_what_it_has_seen(self, provider: FakeProvider) -> None:
+        provider.push(Reply(chunks=["one", " two", Gate("never")]), "fine")
+        agent = agent_of(provider)
+        seen: list[Any] = []
+
+        async def read() -> None:
+            async for event in agent.astream_events("Tell me."):
+                seen.append(event)  # noqa: PERF401  # it is cancelled, and what came before counts
+
+        async def scenario() -> None:
+            task = asyncio.create_task(read())
+            await until(lambda: len(seen) == 2)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await until(lambda: provider.calls.running == 0)
+
+        run(scenario())
+        assert seen == [Token("one"), Token(" two")]
+        assert agent.history()[1:] == [{"role": "assistant", "content": "one two", "stopped": True}]
+
+    @pytest.mark.parametrize("chunks", [[], [" "], ["\n", " "]])
+    def test_a_stream_that_is_left_before_there_is_a_word_leaves_no_trace(
+        self, provider: FakeProvider, chunks: list[str]
+    ) -> None:
+        provider.push(Reply(chunks=[*chunks, Gate("never")]))
+        agent = agent_of(provider)
+
+        async def scenario() -> None:
+            async with aclosing(agent.chat_stream("Tell me.")) as stream:
+                for _ in chunks:
+                    await anext(stream)
+                reading = asyncio.ensure_future(anext(stream))
+                await until(lambda: len(provider.calls) == 1)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+
+        run(scenario())
+        assert agent.history() == []
+
+    def test_an_error_of_any_kind_is_an_event(self) -> None:
+        def hook(event: Any) -> None:
+            raise LookupError("mine")
+
+        agent = ChatAgent(llm=ScriptedModel(replies=["ok"]), on_event=hook)
+        seen: list[Any] = []
+
+        async def scenario() -> None:
+            async for event in agent.astream_events("Hello"):
+                seen.append(event)  # noqa: PERF401  # the stream raises, and what came before counts
+
+        with pytest.raises(LookupError):
+            run(scenario())
+        assert seen[-1] == Error("internal_error", "LookupError: mine")
 
     def test_cancelling_closes_the_connection(self, provider: FakeProvider) -> None:
         provider.push(Reply(instead="silence"), "fine")
@@ -449,6 +524,65 @@ class TestConcurrency:
             assert run(agent.achat("Hello")).message
         assert agent.chat("Hello").message
         assert len(provider.calls[3].messages) == 1 + 6 + 1
+
+    @pytest.mark.parametrize("how", ["sync", "stream", "batch", "async"])
+    def test_a_turn_cannot_ask_its_own_agent(self, how: str) -> None:
+        """It would wait for itself, and begin when everybody has given it up."""
+        agents: list[ChatAgent] = []
+        ways: dict[str, Any] = {
+            "sync": lambda _: agents[0].chat("ghost").message,
+            "stream": lambda _: "".join(agents[0].run_stream("ghost")),
+            "batch": lambda _: agents[0].run_batch(["alone"]).results[0].message,
+        }
+
+        async def ask(_: object) -> str:
+            return (await agents[0].achat("ghost")).message
+
+        model = ScriptedModel(replies=[[ToolCall("ask")], "first", "second", "third"])
+        agent = ChatAgent(llm=model, tools=[DuckTool("ask", ways.get(how, ask))], TOOL_TIMEOUT=20)
+        agents.append(agent)
+        output = agent.chat("Hello").tool_calls[0].output
+        assert output is not None
+        assert ("RuntimeError: this code is part of a turn" in output) == (how != "batch")
+        assert [message["content"] for message in agent.history() if message["role"] == "user"] == ["Hello"]
+        assert agent.chat("Once more.").message
+
+    def test_a_hook_and_a_dispatcher_cannot_either(self) -> None:
+        refused: list[str] = []
+
+        def ask(*_: object) -> None:
+            with pytest.raises(RuntimeError) as caught:
+                run(agent.achat("ghost"))
+            refused.append(str(caught.value))
+
+        async def dispatch(action: Any) -> None:
+            with pytest.raises(RuntimeError) as caught:
+                await agent.achat("ghost")
+            refused.append(str(caught.value))
+
+        def act(arguments: dict[str, Any]) -> str:
+            ask()
+            return current_request().act("mail").id
+
+        tool = DuckTool("act", act)
+        model = ScriptedModel(replies=[[ToolCall("act")], "Done.", "Bye."])
+        agent = ChatAgent(llm=model, tools=[tool], actions=dispatch)
+        agent.chat("Hello")
+        assert len(refused) == 2
+        assert all("part of a turn of this agent" in text for text in refused)
+        assert agent.chat("Bye").message == "Bye."
+
+    def test_a_reader_may_line_up_the_next_turn(self) -> None:
+        agent = ChatAgent(llm=ScriptedModel(replies=[["a", "b"], "next"]))
+
+        async def scenario() -> None:
+            stream = agent.chat_stream("1")
+            assert await anext(stream) == "a"
+            following = asyncio.create_task(agent.achat("2"))
+            assert [text async for text in stream] == ["b"]
+            assert (await following).message == "next"
+
+        run(scenario())
 
     def test_a_sync_method_in_an_async_tool_is_refused_where_it_would_hang(self) -> None:
         inner = ChatAgent(llm=ScriptedModel(replies=["inner"]))
@@ -529,8 +663,77 @@ class TestBatch:
             ChatAgent(llm=model).run_batch(items, **options)
         assert model.requests == []
 
+    def test_whatever_ends_an_item_ends_no_other(self) -> None:
+        def hook(event: Any, request: Any) -> None:
+            if isinstance(event, Message) and request.message == "b":
+                raise ZeroDivisionError("mine")
+
+        agent = ChatAgent(llm=ScriptedModel(replies=["ok"], repeat_last=True), on_event=hook)
+        result = agent.run_batch(["a", "b", "c"], concurrency=2)
+        assert len(result.results) == 2
+        (failed,) = result.failed
+        assert (failed.index, failed.error_class, failed.error) == (1, "ZeroDivisionError", "mine")
+
+    def test_an_item_that_waits_for_a_human_has_failed(self) -> None:
+        class Pay(DuckTool):
+            approval = True
+
+        paid: list[Any] = []
+        model = ScriptedModel(replies=[[ToolCall("pay")]], repeat_last=True)
+        result = ChatAgent(llm=model, tools=[Pay("pay", paid.append)]).run_batch(["a"])
+        assert (result.results, paid) == ([], [])
+        (failed,) = result.failed
+        assert (failed.error_class, failed.retryable) == ("ConfigError", False)
+        assert "'pay' waits for a human" in failed.error
+
+    def test_a_result_can_always_be_written(self) -> None:
+        class Wordless(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no words")
+
+        replies = [ProviderError("half \ud800"), Wordless(), "ok"]
+        agent = ChatAgent(llm=ScriptedModel(replies=replies), MAX_RETRIES=0)
+        result = agent.run_batch(["a\ud800", "b", "c", "d"], concurrency=1)
+        assert [item.text for item in result.failed] == ["a?", "b", "c"]
+        assert BatchResult.model_validate_json(result.model_dump_json()).failed == result.failed
+
     def test_an_empty_batch_is_an_empty_result(self) -> None:
         assert ChatAgent(llm=ScriptedModel()).run_batch([]).results == []
+
+
+class Text(str):
+    """What some libraries have instead of `str`, or more than it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "not this"
+
+
+def test_a_subclass_of_str_is_a_text(provider: FakeProvider) -> None:
+    tool = DuckTool(Text("look"), lambda arguments: Text("found"))
+    tool.description = Text("Looks.")
+    provider.push(Reply(tool_calls=[ToolCall("look")]), "ok", "ok")
+    agent = agent_of(
+        provider, system_prompt=Text("Be kind."), tools=[tool], conversation_id=Text("c"), store=MemoryStore()
+    )
+    agent.chat(Text("Hello"), metadata={Text("a"): Text("b")})
+    assert [message["content"] for message in provider.calls[1].messages] == [
+        "Be kind.",
+        "Hello",
+        None,
+        "found",
+    ]
+    assert provider.calls[0].body["tools"][0]["function"]["description"] == "Looks."
+    result = agent.run_batch([Text("item")])
+    assert result.failed == []
+    assert provider.calls[2].messages[-1]["content"] == "item"
+
+
+@pytest.mark.parametrize("wrong", [MemoryStore, 5, object()])
+def test_what_is_no_store_is_a_type_error(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="store must be"):
+        ChatAgent(llm=ScriptedModel(), store=wrong)
 
 
 class TestMemoryModes:

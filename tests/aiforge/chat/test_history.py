@@ -94,18 +94,52 @@ class TestGoingOn:
         again.chat("Sure?")
         assert model.requests[-1]["messages"][1:5] == kept
 
-    def test_what_fails_or_is_abandoned_is_not_kept(self, store: Store) -> None:
-        model = ScriptedModel(replies=[ProviderError("no"), ["a", "b"], "ok"])
+    def test_what_fails_is_not_kept(self, store: Store) -> None:
+        model = ScriptedModel(replies=[ProviderError("no"), ["a", ProviderError("cut")], "ok"])
         agent = agent_of(store, llm=model)
         with pytest.raises(ProviderError):
             agent.chat("lost")
-        stream = agent.run_stream("left")
-        next(stream)
-        stream.close()  # type: ignore[attr-defined]
+        with pytest.raises(ProviderError):
+            list(agent.run_stream("lost, too"))
         assert agent.history() == []
         agent.chat("kept")
         assert texts(agent.history()) == ["kept", "ok"]
         assert [info.turn for info in agent.versions()] == [1]
+
+    def test_what_was_seen_of_a_stream_that_is_left_is_kept(self, store: Store) -> None:
+        model = ScriptedModel(replies=[["a", "b", "c"], "ok"])
+        agent = agent_of(store, llm=model)
+        stream = agent.run_stream("left")
+        assert (next(stream), next(stream)) == ("a", "b")
+        stream.close()  # type: ignore[attr-defined]
+        left = {"role": "assistant", "content": "ab", "stopped": True}
+        assert agent.history() == [{"role": "user", "content": "left"}, left]
+        (version,) = agent.versions()
+        assert version.turn == 1
+        assert version.turn_id is not None
+        assert agent.replay(version.turn_id)[-1] == Message("ab", stopped=True)
+        again = agent_of(store, llm=model)
+        again.chat("Go on.")
+        assert model.requests[-1]["messages"][-2:] == [
+            {"role": "assistant", "content": "ab"},
+            {"role": "user", "content": "Go on."},
+        ]
+        assert again.history()[1] == left
+
+    @pytest.mark.parametrize("lost", [1, 2])
+    def test_a_conversation_with_a_hole_is_a_store_error(self, lost: int) -> None:
+        whole, store = MemoryStore(), MemoryStore()
+        agent = agent_of(whole, llm=ScriptedModel(replies=["ok"], repeat_last=True))
+        for message in ("a", "b", "c"):
+            agent.chat(message)
+        entries = run(whole.read(agent.conversation_id))
+        store._logs[agent.conversation_id] = {n: entry for n, entry in entries if n != lost}
+        model = ScriptedModel()
+        broken = agent_of(store, llm=model, conversation_id=agent.conversation_id)
+        for act in (broken.history, broken.versions, lambda: broken.chat("d"), lambda: broken.branch(3)):
+            with pytest.raises(StoreError, match=f"lacks entry {lost} before entry {lost + 1}"):
+                act()
+        assert model.requests == []
 
     def test_a_summary_goes_along(self, store: Store) -> None:
         def reply(messages: list[Any]) -> str:

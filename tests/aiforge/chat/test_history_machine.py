@@ -14,6 +14,7 @@ from tests.aiforge.chat.support import run
 STEP = st.one_of(
     st.tuples(st.just("chat"), st.sampled_from(["buffer", "summary", "none"])),
     st.tuples(st.just("fail"), st.just(0)),
+    st.tuples(st.just("leave"), st.just(0)),
     st.tuples(st.just("reopen"), st.sampled_from(["buffer", "summary"])),
     st.tuples(st.just("other"), st.just(0)),
     st.tuples(st.just("checkout"), st.integers(0, 12)),
@@ -58,6 +59,8 @@ class Run:
                 except ProviderError:
                     return
                 raise AssertionError("the turn did not fail")
+            case "leave":
+                await self.leave(f"l{number}")
             case "checkout":
                 await self.checkout(value)
             case "compact":
@@ -73,6 +76,14 @@ class Run:
         words = [message["content"] for message in sent if message["role"] != "system"]
         assert words[-1] == text
         assert words[:-1] == (before[-len(words) + 1 :] if len(words) > 1 else [])
+
+    async def leave(self, text: str) -> None:
+        stream = self.agent.chat_stream(text)
+        seen = await anext(stream)
+        await stream.aclose()
+        before = self.versions[self.last]
+        self.last += 1
+        self.versions[self.last] = [*before, text, seen]
 
     async def checkout(self, version: int) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from typing import Any
 
@@ -110,6 +111,18 @@ class TestOnEvent:
         events.clear()
         agent.run_batch(["c", "d"], concurrency=1)
         assert [event.text for event in events if isinstance(event, Message)] == ["three", "four"]
+
+    def test_a_hook_that_would_have_to_be_awaited_is_refused(self) -> None:
+        class Hook:
+            async def __call__(self, event: Event) -> None: ...
+
+        hook = Hook()
+        for wrong in (hook, hook.__call__, functools.partial(Hook.__call__, hook)):
+            with pytest.raises(TypeError, match="on_event must be a plain function"):
+                ChatAgent(llm=ScriptedModel(), on_event=wrong)
+        late = ChatAgent(llm=ScriptedModel(replies=["ok"]), on_event=lambda *event: hook(event[0]))
+        with pytest.raises(TypeError, match="on_event must be a plain function"):
+            late.chat("Hello")
 
     def test_a_failure_is_an_event(self) -> None:
         events: list[Event] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from langchain_core.language_models import BaseChatModel
 
@@ -240,6 +240,7 @@ async def summary_of(
     earlier=st.none() | st.integers(1, 4_000),
     glyph=st.sampled_from(["x", "é", "語", "y\n"]),
 )
+@example(sizes=[2595], room=1000, earlier=4, glyph="x")
 def test_every_summariser_input_fits_holds_the_one_before_and_none_is_left_out(
     sizes: list[int], room: int, earlier: int | None, glyph: str
 ) -> None:

@@ -27,6 +27,7 @@ from aiforge.core.deltas import (
 from aiforge.core.types import Usage
 from aiforge.modules.chat.memory import recent_from, trim
 from aiforge.testing import check_messages
+from aiforge.tools.tool import Image
 from tests.aiforge.chat.support import DuckTool, run
 
 
@@ -50,7 +51,7 @@ class Said:
 
 CALLS = st.builds(
     Call,
-    name=st.sampled_from(["good", "bad", "not there", "", "dots.and spaces"]),
+    name=st.sampled_from(["good", "bad", "draw", "not there", "", "dots.and spaces"]),
     arguments=st.sampled_from(['{"a": 1}', "", "{", "[]", "null", '{"a": "é\\u2028"}']),
     id=st.sampled_from([None, "same", "call_0", "other"]),
 )
@@ -130,6 +131,10 @@ async def answer(arguments: dict[str, Any]) -> str:
     return "good"
 
 
+async def draw(arguments: dict[str, Any]) -> Image:
+    return Image("a drawing", "image/png", b"pixels")
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     turns=TURNS,
@@ -153,7 +158,9 @@ def test_every_list_that_is_sent_is_valid(
     model = Planned()
     agent = ChatAgent(
         "Be kind.",
-        tools=[DuckTool("good", answer), DuckTool("bad", fail)] if with_tools else None,
+        tools=[DuckTool("good", answer), DuckTool("bad", fail), DuckTool("draw", draw)]
+        if with_tools
+        else None,
         memory=memory,
         memory_k=memory_k,
         max_tool_iterations=cap,

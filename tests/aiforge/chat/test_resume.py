@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,21 @@ from langchain_core.tools import StructuredTool
 from aiforge import Action, ChatAgent, FileStore, MemoryStore, ProviderError, SQLiteStore, current_request
 from aiforge.core.events import Event, Message, RequiresAction, Token, ToolResult
 from aiforge.modules.chat.stores.protocol import Store
-from aiforge.testing import FakeProvider, Reply, ScriptedModel, ToolCall
-from tests.aiforge.chat.support import DuckTool, run
+from aiforge.testing import FakeProvider, Reply, ScriptedModel, ToolCall, check_messages
+from aiforge.tools.human import ask_human
+from tests.aiforge.chat.support import DuckTool, run, until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(params=["none", "memory", "file"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store | None:
     return {"none": None, "memory": MemoryStore(), "file": FileStore(tmp_path)}[request.param]
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with FakeProvider(strict=True) as server:
+        yield server
 
 
 class Refund(DuckTool):
@@ -206,6 +217,132 @@ def test_an_answer_whose_turn_fails_can_be_given_again(store: Store | None) -> N
     assert agent.resume(question.question_id, "yes").message == "Done."
 
 
+@pytest.mark.parametrize("again", ["yes", "no"])
+def test_an_allowed_call_runs_once_however_often_the_turn_fails(store: Store | None, again: str) -> None:
+    tool = Refund()
+    failures = [ProviderError("no"), ProviderError("no")]
+    model = ScriptedModel(replies=[[ToolCall("refund", {"amount": 1})], *failures, "Done."])
+    agent = ChatAgent(tools=[tool], llm=model, store=store)
+    question = agent.chat("Money back!").question
+    assert question is not None
+    for answer in ("yes", again):
+        with pytest.raises(ProviderError):
+            agent.resume(question.question_id, answer)
+        assert agent.question == question
+    response = agent.resume(question.question_id, again)
+    assert tool.paid == [1]
+    assert [record.output for record in response.tool_calls] == ["refunded"]
+    for request in model.requests[1:]:
+        assert request["messages"][-1]["content"] == "refunded"
+    assert roles(agent) == ["user", "assistant", "tool", "assistant"]
+    assert [action.name for action in agent.pending_actions] == ["receipt"]
+    if store is not None:
+        results = [event for event in agent.replay(response.trace_id) if isinstance(event, ToolResult)]
+        assert [result.output for result in results] == ["refunded"]
+
+
+def test_a_call_that_is_cancelled_after_it_ran_has_run(store: Store | None, provider: FakeProvider) -> None:
+    tool = Refund()
+    provider.push(Reply(tool_calls=[ToolCall("refund", {"amount": 1})]), Reply(instead="silence"), "Done.")
+    agent = ChatAgent(tools=[tool], store=store, OPENAI_BASE_URL=provider.url, OPENAI_API_KEY="key")
+    question = agent.chat("Money back!").question
+    assert question is not None
+
+    async def scenario() -> None:
+        task = asyncio.create_task(agent.aresume(question.question_id, "approved"))
+        await until(lambda: len(provider.calls) == 2)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(scenario())
+    agent.resume(question.question_id, "no")
+    assert tool.paid == [1]
+    assert provider.calls[2].messages[-1]["content"] == "refunded"
+
+
+@pytest.mark.parametrize("again", ["yes", "no"])
+def test_a_call_that_was_cut_off_is_not_made_again_unheard(store: Store | None, again: str) -> None:
+    begun = threading.Event()
+    end = threading.Event()
+
+    class Slow(Refund):
+        def _refund(self, arguments: dict[str, Any]) -> str:
+            begun.set()
+            end.wait(10)
+            return super()._refund(arguments)
+
+    tool = Slow()
+    model = asking(1)
+    agent = ChatAgent(tools=[tool], llm=model, store=store)
+    question = agent.chat("Money back!").question
+    assert question is not None
+
+    async def scenario() -> None:
+        task = asyncio.create_task(agent.aresume(question.question_id, "yes"))
+        await until(begun.is_set)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(scenario())
+    end.set()
+    agent.resume(question.question_id, again)
+    assert "may have completed" in model.requests[-1]["messages"][-1]["content"]
+    wait_until(lambda: tool.paid == [1])
+
+
+def test_only_one_of_two_processes_lets_a_call_run(tmp_path: Path) -> None:
+    tools = [Refund(), Refund()]
+    first = ChatAgent(tools=[tools[0]], llm=asking(1), store=FileStore(tmp_path), conversation_id="c")
+    question = first.chat("Money back!").question
+    assert question is not None
+    model = ScriptedModel(replies=["Done.", "Done."])
+    other = ChatAgent(tools=[tools[1]], llm=model, store=FileStore(tmp_path), conversation_id="c")
+
+    async def both() -> list[Any]:
+        waiting = [agent.aresume(question.question_id, "yes") for agent in (first, other)]
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(both())
+    assert len(tools[0].paid) + len(tools[1].paid) == 1
+
+
+def test_an_answer_to_the_model_s_question_can_be_another_the_next_time(store: Store | None) -> None:
+    replies = [[ToolCall("ask_human", {"question": "Which?"})], ProviderError("no"), "Done."]
+    model = ScriptedModel(replies=replies)
+    agent = ChatAgent(tools=[ask_human], llm=model, store=store)
+    question = agent.chat("Paint it.").question
+    assert question is not None
+    with pytest.raises(ProviderError):
+        agent.resume(question.question_id, "blue")
+    agent.resume(question.question_id, "red")
+    assert [request["messages"][-1]["content"] for request in model.requests[1:]] == ["blue", "red"]
+
+
+def test_a_resumed_stream_that_is_left_keeps_what_was_paid_and_seen(store: Store | None) -> None:
+    tool = Refund()
+    model = asking(5, answer=["Do", "ne."])
+    agent = ChatAgent(tools=[tool], llm=model, store=store)
+    question = agent.chat("Money back!").question
+    assert question is not None
+
+    async def scenario() -> None:
+        async with aclosing(agent.resume_stream(question.question_id, "yes")) as stream:
+            assert await anext(stream) == "Do"
+
+    run(scenario())
+    assert agent.question is None
+    assert tool.paid == [5]
+    assert [action.name for action in agent.pending_actions] == ["receipt"]
+    assert [(message["role"], message["content"]) for message in agent.history()] == [
+        ("user", "Money back!"),
+        ("assistant", None),
+        ("tool", "refunded"),
+        ("assistant", "Do"),
+    ]
+    agent.chat("Thanks.")
+    check_messages(model.requests[-1]["messages"], "anthropic")
+
+
 def test_a_version_where_a_turn_waits_is_not_folded_up() -> None:
     agent = ChatAgent(tools=[Refund()], llm=asking(5), store=MemoryStore())
     question = agent.chat("Money back!").question
@@ -218,12 +355,6 @@ def test_a_version_where_a_turn_waits_is_not_folded_up() -> None:
     agent.resume(question.question_id, "yes")
     agent.compact()
     assert roles(agent) == ["user", "assistant", "tool", "assistant"]
-
-
-@pytest.fixture
-def provider() -> Iterator[FakeProvider]:
-    with FakeProvider(strict=True) as server:
-        yield server
 
 
 def test_another_process_asks_and_this_one_answers(provider: FakeProvider, tmp_path: Path) -> None:

@@ -51,6 +51,22 @@ class TestFileStore(StoreSuite):
             run(store.append("a", number, b"x" * size))
         assert [len(entry) for _, entry in run(store.read("a"))] == [10, 200_000, 70_000, 3]
 
+    @pytest.mark.parametrize(
+        "content", [b"garbage\n", b"\0\0\n", b"\n\n", b"-1 {}\n", b"1\n", b" 1 {}\n", b"9" * 5000 + b" {}\n"]
+    )
+    def test_a_damaged_line_is_a_store_error(self, tmp_path: Path, content: bytes) -> None:
+        store = FileStore(tmp_path)
+        run(store.append("a", 1, b"one"))
+        with (tmp_path / "a.log").open("ab") as file:
+            file.write(content)
+        for act in (
+            lambda: store.read("a"),
+            lambda: store.append("a", 2, b"two"),
+            lambda: store.compact("a", 1, b"x"),
+        ):
+            with pytest.raises(StoreError, match="no entry of a conversation"):
+                run(act())
+
     def test_what_cannot_be_written_is_a_store_error(self, tmp_path: Path) -> None:
         (tmp_path / "taken").write_text("a file")
         with pytest.raises(StoreError):

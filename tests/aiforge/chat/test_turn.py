@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from langchain_core.tools import StructuredTool
+from pydantic import BaseModel, ConfigDict
 
 from aiforge.core.events import Preamble, Token, ToolResult, UsageReport
 from aiforge.core.events import ToolCall as ToolCallEvent
@@ -393,3 +396,122 @@ def test_a_provider_that_always_says_429_is_asked_four_times(monkeypatch: pytest
             run(turn.run())
         assert (raised.value.status, raised.value.provider) == (429, "openai")
         assert [call.status for call in provider.calls] == [429] * 4
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+    def __repr__(self) -> str:
+        return "unspeakable"
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no words")
+
+
+class Thing:
+    def __repr__(self) -> str:
+        return "a thing"
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    thing: Any
+
+
+def unspeakable_error(arguments: dict[str, Any]) -> NoReturn:
+    raise UnspeakableError
+
+
+CIRCLE: list[Any] = [1]
+CIRCLE.append(CIRCLE)
+DEEP: list[Any] = []
+for _ in range(5_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("output", "text"),
+    [
+        ({date(2026, 1, 1): 5}, "{datetime.date(2026, 1, 1): 5}"),
+        ({(1, 2): 3}, "{(1, 2): 3}"),
+        (CIRCLE, "[1, [...]]"),
+        ({"a": {1, 2}}, '{"a": "{1, 2}"}'),
+        (Model(thing=3), '{"thing":3}'),
+        (Model(thing=Thing()), "thing=a thing"),
+        (Unspeakable(), "error: LookupError: no words"),
+        ({"a": Unspeakable()}, "{'a': unspeakable}"),
+        (DEEP, "error: RecursionError"),
+        ("half \ud800", "half ?"),
+        (b"bytes", "b'bytes'"),
+        (None, "null"),
+    ],
+)
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_tool_may_return_anything(output: Any, text: str, *, awaited: bool) -> None:
+    async def later(arguments: dict[str, Any]) -> Any:
+        return output
+
+    tool = DuckTool("give", later if awaited else lambda arguments: output)
+    turn = Turn(ScriptedModel(replies=[[ToolCall("give")], "Thanks."]), tools=[tool])
+    assert run(turn.run()).answer == "Thanks."
+    (result,) = turn.of(ToolResult)
+    if text.startswith("error: "):
+        assert not result.ok
+        assert result.output.startswith(text)
+    else:
+        assert (result.output, result.ok) == (text, True)
+
+
+def test_a_tool_may_raise_anything() -> None:
+    turn = Turn(
+        ScriptedModel(replies=[[ToolCall("fail")], "Sorry."]), tools=[DuckTool("fail", unspeakable_error)]
+    )
+    assert run(turn.run()).answer == "Sorry."
+    assert [result.output for result in turn.of(ToolResult)] == ["error: UnspeakableError"]
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "\n\t", "{}", " {} "])
+def test_no_arguments_are_no_arguments_however_they_are_written(arguments: str) -> None:
+    seen: list[Any] = []
+    model = ScriptedModel(replies=[[ToolCall("look", arguments)], "Done."])
+    run(Turn(model, tools=[DuckTool("look", seen.append)]).run())
+    assert seen == [{}]
+
+
+def test_the_record_is_of_what_was_asked() -> None:
+    def spoil(arguments: dict[str, Any]) -> str:
+        arguments["list"].append(2)
+        return str(arguments.pop("list"))
+
+    model = ScriptedModel(replies=[[ToolCall("spoil", {"list": [1]})], "Done."])
+    turn = Turn(model, tools=[DuckTool("spoil", spoil)])
+    (record,) = run(turn.run()).tool_calls
+    assert (record.input, record.output) == ({"list": [1]}, "[1, 2]")
+    assert turn.of(ToolCallEvent)[0].input == {"list": [1]}
+    asked = model.requests[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(asked) == {"list": [1]}
+
+
+def test_tools_are_offered_under_names_that_every_provider_takes() -> None:
+    ran: list[str] = []
+    names = ["a.b", "a_b", "a b", "größe", "n" * 80]
+
+    def tool(name: str) -> DuckTool:
+        return DuckTool(name, lambda arguments: ran.append(name))
+
+    model = ScriptedModel(replies=["later", "Done."])
+    run(Turn(model, tools=[tool(name) for name in names]).run())
+    offered = [each["function"]["name"] for each in model.requests[0]["tools"]]
+    assert offered == ["a_b_2", "a_b", "a_b_3", "gr__e", "n" * 64]
+    model = ScriptedModel(replies=[[ToolCall(name) for name in offered], "Done."])
+    turn = Turn(model, tools=[tool(name) for name in names])
+    result = run(turn.run())
+    assert sorted(ran) == sorted(names)
+    assert [record.tool for record in result.tool_calls] == names
+    assert [event.name for event in turn.of(ToolCallEvent)] == names
+    told = model.requests[1]["messages"][-6]["tool_calls"]
+    assert [call["function"]["name"] for call in told] == offered

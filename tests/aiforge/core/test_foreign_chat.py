@@ -7,16 +7,21 @@ import gc
 import json
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
 from aiohttp import web
 from langchain_core.messages import AIMessage
+from langchain_core.messages.ai import UsageMetadata
 from langchain_ollama import ChatOllama
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
+from aiforge import ChatAgent, MemoryStore
 from aiforge.core.deltas import CallParams, FinishDelta, TextDelta, assemble
-from aiforge.core.foreign_chat import ForeignChat, translated
+from aiforge.core.foreign_chat import ForeignChat
+from aiforge.core.foreign_errors import translated
 from aiforge.core.providers import create_model
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import (
@@ -29,7 +34,8 @@ from aiforge.core.types import (
     UnavailableError,
     Usage,
 )
-from aiforge.testing import ScriptedModel, ToolCall
+from aiforge.testing import FakeProvider, Gate, Reply, ScriptedModel, ToolCall, rate_limited
+from tests.aiforge.chat.support import until
 from tests.aiforge.core.support import HELLO, KEY, WEATHER, ask, hear
 
 Answer = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
@@ -385,3 +391,89 @@ def test_errors_without_a_status(error: Exception, cls: type[ProviderError]) -> 
     found = translated(error, provider="p", model="m")
     assert type(found) is cls
     assert (found.provider, found.model) == ("p", "m")
+
+
+def open_ai(provider: FakeProvider) -> ChatOpenAI:
+    return ChatOpenAI(model="gpt-4o-mini", base_url=provider.url, api_key=SecretStr("key"))
+
+
+def test_a_package_s_model_works_from_every_loop_and_thread() -> None:
+    with FakeProvider() as provider:
+        agents = [ChatAgent(llm=open_ai(provider)) for _ in range(2)]
+
+        async def stream(agent: ChatAgent) -> str:
+            return "".join([text async for text in agent.chat_stream("Hello")])
+
+        for agent in agents:
+            assert asyncio.run(agent.achat("a")).message
+            assert agent.chat("b").message
+            assert asyncio.run(stream(agent))
+            assert "".join(agent.run_stream("c"))
+            assert asyncio.run(agent.achat("d")).message
+        assert [call.status for call in provider.calls] == [200] * 10
+
+
+def test_leaving_a_package_s_stream_closes_its_connection() -> None:
+    with FakeProvider() as provider:
+        provider.push(Reply(chunks=["one", " two", Gate("never")]))
+        agent = ChatAgent(llm=open_ai(provider))
+
+        async def scenario() -> None:
+            async with aclosing(agent.chat_stream("Tell me.")) as texts:
+                assert await anext(texts) == "one"
+            await until(lambda: provider.calls.running == 0)
+
+        asyncio.run(scenario())
+        provider.push(Reply(instead="silence"))
+
+        async def cancelled() -> None:
+            task = asyncio.create_task(agent.achat("Hello"))
+            await until(lambda: len(provider.calls) == 2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await until(lambda: provider.calls.running == 0)
+
+        asyncio.run(cancelled())
+
+
+def test_the_packages_own_retries_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aiforge.core.retry.JITTER", 0.0)
+    with FakeProvider() as provider:
+        provider.push(*[rate_limited(0.001)] * 20)
+        agent = ChatAgent(llm=open_ai(provider), MAX_RETRIES=2)
+        with pytest.raises(RateLimitError):
+            agent.chat("Hello")
+        with pytest.raises(RateLimitError):
+            list(agent.run_stream("Hello"))
+        assert len(provider.calls) == 6
+
+
+def test_a_model_of_one_s_own_stays_on_the_loop_that_calls_it() -> None:
+    seen: list[asyncio.AbstractEventLoop] = []
+
+    class Own(ScriptedModel):
+        async def _agenerate(self, *args: Any, **options: Any) -> Any:
+            seen.append(asyncio.get_running_loop())
+            return await super()._agenerate(*args, **options)
+
+    async def scenario() -> None:
+        await ChatAgent(llm=Own(replies=["ok"])).achat("Hello")
+        assert seen == [asyncio.get_running_loop()]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("read", "written"), [(-5, 3), (5, -3), (10**12, 3)])
+def test_usage_that_cannot_be_is_not_believed(read: int, written: int) -> None:
+    usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=1)
+    said = AIMessage("fine", usage_metadata=usage)
+    response = ChatAgent(llm=ScriptedModel(replies=[said])).chat("Hello")
+    assert response.calls[0].usage.estimated
+    assert response.input_tokens > 0
+    assert response.output_tokens == 1
+
+
+def test_half_a_surrogate_pair_in_an_answer_can_be_stored_and_sent() -> None:
+    agent = ChatAgent(llm=ScriptedModel(replies=["a\ud800b", "ok"]), store=MemoryStore())
+    assert agent.chat("Hello").message == "a?b"
+    agent.chat("Again.").model_dump_json()

@@ -146,6 +146,99 @@ def test_unusual_usage_fields(provider: FakeProvider) -> None:
     assert heard.usages == [Usage(input_tokens=9, output_tokens=2, cached_tokens=4)]
 
 
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"prompt_tokens": -5000, "completion_tokens": 3}, None),
+        ({"prompt_tokens": 5, "completion_tokens": -3}, None),
+        ({"prompt_tokens": 10**18, "completion_tokens": 3}, None),
+        ({"prompt_tokens": 10**400, "completion_tokens": 3}, None),
+        ({"prompt_tokens": 5.5, "completion_tokens": 3}, None),
+        ({"prompt_tokens": 5, "completion_tokens": 3.5}, None),
+        ({"prompt_tokens": "5.5", "completion_tokens": 3}, None),
+        ({"prompt_tokens": "x", "completion_tokens": 3}, None),
+        ({"prompt_tokens": 1e300, "completion_tokens": 3}, None),
+        ({"completion_tokens": 3}, Usage(0, 3)),
+        ({"prompt_tokens": 7, "completion_tokens": 2, "prompt_cache_hit_tokens": 8}, Usage(7, 2)),
+        (
+            {
+                "prompt_tokens": 7,
+                "completion_tokens": 2,
+                "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 4},
+                "completion_tokens_details": {"reasoning_tokens": 3},
+            },
+            Usage(7, 2),
+        ),
+        ([], None),
+        ("many", None),
+        (5, None),
+        ({"prompt_tokens": True, "completion_tokens": "x"}, None),
+        ({"prompt_tokens": 7.0, "completion_tokens": "2"}, Usage(7, 2)),
+        ({"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": "x"}, Usage(7, 2)),
+        (
+            {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": -40}},
+            Usage(7, 2),
+        ),
+        (
+            {
+                "prompt_tokens": 7,
+                "completion_tokens": 2,
+                "completion_tokens_details": {"reasoning_tokens": []},
+            },
+            Usage(7, 2),
+        ),
+    ],
+)
+def test_usage_that_cannot_be_is_estimated(provider: FakeProvider, said: Any, read: Usage | None) -> None:
+    raw(provider, delta("some words", "stop", usage=said), b"data: [DONE]\n\n")
+    (usage,) = asyncio.run(hear(openai_model(provider.url))).usages
+    assert usage == read or (read is None and usage.estimated and usage.input_tokens > 0)
+
+
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}
+TOOL_CALL = {"id": 5, "index": "x", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
+
+
+ODD_MESSAGES: list[dict[str, Any]] = [
+    {"reasoning": {"steps": []}},
+    {"reasoning_content": [1]},
+    {"refusal": False},
+    {"tool_calls": {}},
+    {"tool_calls": [None]},
+    {"content": ["fi", {"type": "text", "text": "ne"}, {"text": 5}, 7]},
+]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"model": 5},
+        {"model": {}},
+        {"usage": 1.5},
+        {"error": None},
+        {"choices": [{**CHOICE, "index": None}]},
+        {"choices": [{**CHOICE, "finish_reason": 1}]},
+        {"choices": [{**CHOICE, "usage": []}]},
+        *({"choices": [{**CHOICE, "message": {"content": "fine", **message}}]} for message in ODD_MESSAGES),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_no_answer_is_lost_to_a_detail(provider: FakeProvider, odd: dict[str, Any], *, stream: bool) -> None:
+    provider.push(Reply(body=json.dumps({"choices": [CHOICE], **odd})))
+    model = openai_model(provider.url)
+    if stream:
+        heard = asyncio.run(hear(model))
+        assert (heard.error, heard.text) == (None, "fine")
+    else:
+        assert asyncio.run(ask(model)).text == "fine"
+
+
+def test_a_tool_call_with_odd_details_is_one(provider: FakeProvider) -> None:
+    provider.push(Reply(body=json.dumps({"choices": [{"message": {"tool_calls": [TOOL_CALL]}}]})))
+    (call,) = asyncio.run(ask(openai_model(provider.url), tools=[WEATHER])).tool_calls
+    assert (call.id, call.name, call.arguments) == ("5", "weather", '{"city":"Rome"}')
+
+
 def test_content_in_parts_and_refusals(provider: FakeProvider) -> None:
     parts = [{"type": "thinking", "thinking": []}, {"type": "text", "text": "part"}]
     refusal = event(choices=[{"index": 0, "delta": {"content": None, "refusal": "I cannot."}}])

@@ -104,6 +104,8 @@ def test_no_retry_after(provider: FakeProvider) -> None:
         ({"retry-after": " 7 "}, 7.0),
         ({"retry-after-ms": "1500", "retry-after": "2"}, 1.5),
         ({"retry-after-ms": "soon", "retry-after": "2"}, 2.0),
+        ({"x-ms-retry-after-ms": "3000", "retry-after": "1"}, 3.0),
+        ({"retry-after-ms": "500", "x-ms-retry-after-ms": "3000"}, 0.5),
         ({"retry-after": formatdate(1000, usegmt=True), "date": formatdate(990, usegmt=True)}, 10.0),
         ({"retry-after": formatdate(1000, usegmt=True)}, 0.0),
         ({"retry-after": "-1"}, None),

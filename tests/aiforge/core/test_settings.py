@@ -114,3 +114,73 @@ def test_a_constructor_takes_less_than_a_millisecond_after_the_first(folder: Pat
         ChatAgent(OPENAI_API_KEY=f"key-{number}", TEMPERATURE=number / 50)
         fastest = min(fastest, time.perf_counter() - started)
     assert fastest < 0.001
+
+
+NAMES = ("OPENAI_API_KEY", "AIFORGE_OPENAI_API_KEY")
+
+
+@pytest.mark.parametrize("in_environment", NAMES)
+@pytest.mark.parametrize("in_dotenv", NAMES)
+def test_sources_are_compared_by_setting_whichever_name_they_use(
+    in_environment: str, in_dotenv: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def key() -> str | None:
+        found = AIForgeSettings.load().OPENAI_API_KEY
+        return None if found is None else found.get_secret_value()
+
+    (folder / "aiforge.yaml").write_text("openai_api_key: yaml\nOPENAI_BASE_URL: http://yaml")
+    assert key() == "yaml"
+    (folder / ".env").write_text(f"{in_dotenv}=dotenv\nOPENAI_BASE_URL=http://dotenv\n")
+    assert key() == "dotenv"
+    assert AIForgeSettings.load().OPENAI_BASE_URL == "http://dotenv"
+    monkeypatch.setenv(in_environment, "environment")
+    assert key() == "environment"
+    own = AIForgeSettings.load(OPENAI_API_KEY="keyword").OPENAI_API_KEY
+    assert own is not None
+    assert own.get_secret_value() == "keyword"
+
+
+def test_the_constructor_itself_takes_no_other_way(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"TEMPRATURE.*did you mean TEMPERATURE"):
+        AIForgeSettings(TEMPRATURE=1)
+    with pytest.raises(ConfigError, match="AIFORGE_TEMPERATURE"):
+        AIForgeSettings(TEMPERATURE="hot")
+    (folder / "aiforge.yaml").write_text("MODEL: from-yaml")
+    assert AIForgeSettings().MODEL == "from-yaml"
+
+
+@pytest.mark.parametrize("name", ["AIFORGE_MODELS", "AIFORGE_COMMANDS", "AIFORGE_MCP_SERVERS"])
+def test_what_must_be_json_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "cat,ls")
+    with pytest.raises(ConfigError, match=f"{name}: must be written as JSON"):
+        AIForgeSettings.load()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        (".env", b"AIFORGE_MODEL=caf\xe9\n", r"\.env cannot be read"),
+        ("aiforge.yaml", b"MODEL: caf\xe9\n", "aiforge.yaml is not valid YAML"),
+        ("aiforge.yaml", b"MODEL: 2026-13-41\n", "aiforge.yaml is not valid YAML"),
+        ("aiforge.yaml", b"chat: {1: 2}", "chat must hold a mapping of setting names"),
+        ("aiforge.yaml", b"MODEL: '  '", "AIFORGE_MODEL: must not be blank"),
+        (".env", b"AIFORGE_MODEL='  '", "AIFORGE_MODEL: must not be blank"),
+    ],
+)
+def test_a_broken_file_is_one_clear_error(folder: Path, name: str, content: bytes, told: str) -> None:
+    (folder / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=told) as caught:
+        AIForgeSettings.load()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("section", ["chat", "worker", "api"])
+def test_an_empty_section_says_nothing(folder: Path, section: str) -> None:
+    (folder / "aiforge.yaml").write_text(f"{section}:\n")
+    assert model() is None
+
+
+def test_an_unknown_name_in_a_dotenv_file_warns(folder: Path) -> None:
+    (folder / ".env").write_text("AIFORGE_TEMPRATURE=1\nANYBODY_ELSE=2\n")
+    with pytest.warns(UserWarning, match=r"^\.env: AIFORGE_TEMPRATURE .* did you mean AIFORGE_TEMPERATURE"):
+        AIForgeSettings.load()

@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestServer
 from langchain_core.language_models import BaseChatModel
 
 from aiforge.core import windows
+from aiforge.core.once import Once
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.providers import create_model
 from aiforge.core.settings import AIForgeSettings
@@ -231,7 +232,7 @@ def test_an_official_model_that_only_models_dev_knows_is_asked_for_once(
     async def scenario() -> None:
         async with gateway({"/api.json": catalog}) as found:
             monkeypatch.setattr(windows, "MODELS_DEV", f"{found.url}/api.json")
-            monkeypatch.setattr(windows, "_models_dev", windows._Once())
+            monkeypatch.setattr(windows, "_models_dev", Once())
             names = ["gpt-new", "gpt-newer", "gpt-odd", "gpt-nowhere"]
             models = [official(name) for name in names]
             searches = [finder(model, name=name).find() for model, name in zip(models, names, strict=True)]
@@ -255,7 +256,7 @@ def test_without_models_dev_the_price_list_is_the_last_source(
     async def scenario() -> None:
         async with gateway({"/api.json": answer}) as found:
             monkeypatch.setattr(windows, "MODELS_DEV", f"{found.url}/api.json")
-            monkeypatch.setattr(windows, "_models_dev", windows._Once())
+            monkeypatch.setattr(windows, "_models_dev", Once())
             monkeypatch.setattr(windows, "_openai_profiles", dict)
             known, unknown = official("gpt-4o"), official("gpt-nowhere-1")
             assert await finder(known, name="gpt-4o").find() == ContextWindow(128_000, "price list")

@@ -48,9 +48,8 @@ def desk(tmp_path: Path) -> Desk:
 class TestOffered:
     def test_nothing_is_unless_switched_on(self) -> None:
         settings = AIForgeSettings.load()
-        assert (
-            registry.names(settings) == registry.names() == {"calculator", "unit_converter", "current_time"}
-        )
+        always = {"calculator", "unit_converter", "current_time", "ask_human"}
+        assert registry.names(settings) == registry.names() == always
         with pytest.raises(ConfigError, match="'run_command' is switched off; the setting COMMAND_TOOLS"):
             registry.resolve(["run_command"], settings)
         with pytest.raises(ConfigError, match="switched off"):
@@ -255,6 +254,64 @@ class TestCommands:
         (desk.root / "folder").symlink_to(desk.outside / "work-secret")
         with pytest.raises(ValueError, match=r"."):
             desk.use("run_command", command=command)
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "grep -R secret .",
+            "grep -nRi secret .",
+            "grep -e -- -R .",
+            "grep --dereference-recursive secret .",
+            "grep --dereference-rec secret .",
+            "ls -L",
+            "ls -lLR .",
+            "ls -RH .",
+            "ls --dereference -R",
+            "ls --deref -R",
+            "diff -r . other",
+            "diff -rN . other",
+            "diff . other",
+            "diff --recursive . other",
+            "wc --files0-from=names",
+            "wc --files0-from names",
+            "wc --f=names",
+            "grep -r secret .",
+            "ls -laR .",
+            "cat link.txt",
+        ],
+    )
+    def test_no_program_follows_a_link_or_a_list_of_names(self, desk: Desk, command: str) -> None:
+        (desk.root / "link.txt").symlink_to(desk.outside / "secret.txt")
+        (desk.root / "folder").symlink_to(desk.outside / "work-secret")
+        (desk.root / "names").write_bytes(b"../work-secret/secret.txt\0")
+        (desk.root / "other").mkdir()
+        (desk.root / "other" / "link.txt").write_text("x")
+        (desk.root / "other" / "folder").mkdir()
+        try:
+            output = desk.use("run_command", command=command)
+        except ValueError:
+            return
+        seen = output.replace("work-secret", "").replace(str(desk.outside / "secret.txt"), "")
+        assert SECRET not in output
+        assert "secret.txt" not in seen
+
+    @pytest.mark.parametrize(
+        ("command", "output"),
+        [
+            ("ls -la", "a.txt"),
+            ("head -1 a.txt", "one:1"),
+            ("tail -n 1 a.txt", "two:2"),
+            ("grep -in -C3 TWO a.txt", "2:two:2"),
+            ("grep --line-number --max-count=1 . a.txt", "1:one:1"),
+            ("diff -u a.txt b.txt", "+three:3"),
+            ("cut -d: -f2 a.txt", "1\n2"),
+            ("wc --lines a.txt", "2 a.txt"),
+        ],
+    )
+    def test_the_usual_options_work(self, desk: Desk, command: str, output: str) -> None:
+        (desk.root / "a.txt").write_text("one:1\ntwo:2\n")
+        (desk.root / "b.txt").write_text("one:1\nthree:3\n")
+        assert output in desk.use("run_command", command=command)
 
     def test_a_program_sees_no_key(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")

@@ -155,17 +155,21 @@ def _last(file: int) -> tuple[int, int]:
         end = content.rfind(b"\n") + 1
         start = content.rfind(b"\n", 0, end - 1) + 1 if end else 0
         if end and (start or length == size):
-            return int(content[start:end].split(b" ", 1)[0]), size - length + end
+            return _parsed(content[start : end - 1])[0], size - length + end
     return 0, 0
 
 
 def _entries(content: bytes) -> list[tuple[int, bytes]]:
     whole = content[: content.rfind(b"\n") + 1]
-    entries: list[tuple[int, bytes]] = []
-    for line in whole.splitlines():
-        number, _, entry = line.partition(b" ")
-        entries.append((int(number), entry))
-    return entries
+    return [_parsed(line) for line in whole.split(b"\n")[:-1]]
+
+
+def _parsed(line: bytes) -> tuple[int, bytes]:
+    """Number and entry; raises StoreError."""
+    number, blank, entry = line.partition(b" ")
+    if not number.isdigit() or len(number) > 18 or not blank:
+        raise StoreError(f"a line of the file is no entry of a conversation: {line[:80]!r}")
+    return int(number), entry
 
 
 def _line(number: int, entry: bytes) -> bytes:

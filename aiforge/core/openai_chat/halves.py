@@ -1,0 +1,60 @@
+"""Characters that a provider cut in two.
+
+JSON can write one character outside the basic plane as two escapes, and some servers send each of them
+in a chunk of its own. Such a chunk is no text by itself: its half waits for the other one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from aiforge.core.texts import encodable
+
+_STREAMED: Final = frozenset({"content", "text", "refusal", "arguments"})
+"""Fields whose text goes on in the next chunk."""
+
+
+def decode(event: bytes) -> Any | None:
+    """The event as plain values, with halves only where text goes on; None when it holds none, or no JSON."""
+    if b"\\ud" not in event.lower():
+        return None
+    try:
+        return _mended(json.loads(event), streamed=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mended(value: Any, *, streamed: bool) -> Any:
+    match value:
+        case str():
+            return encodable(value)
+        case list():
+            return [_mended(each, streamed=streamed) for each in value]
+        case dict():
+            return {
+                encodable(key): each
+                if streamed and key in _STREAMED and isinstance(each, str)
+                else _mended(each, streamed=streamed and key != "arguments")
+                for key, each in value.items()
+            }
+        case _:
+            return value
+
+
+class Halves:
+    """What waits for its other half, for each text that is under way."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, str] = {}
+
+    def join(self, key: object, text: str) -> str:
+        """This piece with the half that waited for it, without the half that has to wait now."""
+        text = self._waiting.pop(key, "") + text
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            self._waiting[key], text = text[-1], text[:-1]
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+    def rest(self, key: object) -> str:
+        """What stands for a half whose other one never came."""
+        return "\ufffd" if self._waiting.pop(key, "") else ""
