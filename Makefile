@@ -30,10 +30,16 @@ define PYTHON
 	[ -n "$$python" ] || { echo "make: $$fault" >&2; exit 3; }
 endef
 
+# An installer that hears Ctrl-C ends in its own traceback; in the background it does not, and is ended here.
+define QUIETLY
+	trap 'kill $$child; wait $$child 2>/dev/null || :; exit 130' INT TERM; $(1) & child=$$!; wait $$child
+endef
+
 # A venv that does not run any more (its Python is gone, or the folder was moved) is made anew.
 define ENVIRONMENT
 	@$(PYTHON); \
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV) with $$python" >&2; $$python -m venv --clear $(VENV); }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV) with $$python" >&2; \
+	$(call QUIETLY,$$python -m venv --clear $(VENV)); }
 endef
 
 .PHONY: venv
@@ -42,8 +48,8 @@ venv: $(VENV)/.installed ## Install what the service needs
 $(VENV)/.installed: requirements.lock pyproject.toml
 	$(ENVIRONMENT)
 	@echo "installing requirements.lock (about a minute)" >&2
-	@$(INSTALL) --require-hashes --requirement requirements.lock
-	@$(PROJECT)
+	@$(call QUIETLY,$(INSTALL) --require-hashes --requirement requirements.lock)
+	@$(call QUIETLY,$(PROJECT))
 	@touch $@
 
 .PHONY: venv-dev
@@ -52,8 +58,8 @@ venv-dev: $(VENV)/.installed-dev ## Install what tests and checks need, too
 $(VENV)/.installed-dev: requirements-dev.lock requirements.lock pyproject.toml
 	$(ENVIRONMENT)
 	@echo "installing requirements-dev.lock (about a minute)" >&2
-	@$(INSTALL) --require-hashes --requirement requirements-dev.lock
-	@$(PROJECT)
+	@$(call QUIETLY,$(INSTALL) --require-hashes --requirement requirements-dev.lock)
+	@$(call QUIETLY,$(PROJECT))
 	@touch $(VENV)/.installed $@
 
 .PHONY: demo
@@ -75,9 +81,18 @@ check: venv-dev ## Lint, format, types, import rules
 bench: venv-dev ## Measure against the fake provider
 	@$(BIN)/python -m tests.benchmarks $(ARGS)
 
+.PHONY: settings
+settings: venv-dev ## Write docs/SETTINGS.md from the classes that read the settings
+	@mkdir -p docs
+	@$(BIN)/python -P -m aiforge.cli.settings_table > docs/SETTINGS.md
+
 .PHONY: chaos
 chaos: venv-dev ## Kill workers at full length and count afterwards
 	@$(BIN)/python -m tests.chaos $(ARGS)
+
+.PHONY: baseline
+baseline: venv-dev ## Strike plain Celery in the same way, and count
+	@$(BIN)/python -m tests.chaos.baseline $(ARGS)
 
 .PHONY: soak
 soak: venv-dev ## Run the tests that take their time

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import sys
 
+from aiforge.core.providers import check_provider
 from aiforge.core.types import ConfigError
-from worker.contract.service import check, listen, say
+from worker.contract.fitness import check_redis
+from worker.contract.service import check, listen, say, taken
 from worker.lifecycle import run
 from worker.settings import WorkerSettings
 
@@ -17,6 +19,9 @@ def main() -> int:
     try:
         settings = WorkerSettings.load()
         library = check(settings)
+        check_provider(library)
+        for warning in check_redis(settings):
+            say(f"worker: {warning}")
         sock = listen(
             settings.metrics_host,
             settings.metrics_port,
@@ -26,9 +31,8 @@ def main() -> int:
     except ConfigError as error:
         say(f"worker: {error}")
         return 3
-    port = sock.getsockname()[1]
-    if settings.metrics_port and port != settings.metrics_port:
-        say(f"worker: port {settings.metrics_port} is taken, metrics are at {port}")
+    if port := taken(settings.metrics_port, sock):
+        say(f"worker: port {port} is taken, metrics are at {sock.getsockname()[1]}")
     return run(settings, library, sock)
 
 

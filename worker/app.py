@@ -7,7 +7,7 @@ from collections.abc import Callable
 from celery import Celery
 
 from worker import tasks, transport
-from worker.contract.broker import celery_application
+from worker.contract.broker import celery_application, on_redis
 from worker.pools import wait_of
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -16,8 +16,7 @@ from worker.settings import WorkerSettings
 def application(settings: WorkerSettings, runtime: Callable[[], Runtime]) -> Celery:
     """The application of a worker process."""
     celery = celery_application(settings)
-    url = settings.broker_url or settings.redis_url or ""
-    if url.startswith(("redis", "rediss", "unix")):
+    if on_redis(settings.broker):
         celery.conf.broker_transport = transport.PATH
     celery.conf.worker_redirect_stdouts = False
     tasks.register(celery, runtime, wait_of(settings.pool))

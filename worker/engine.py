@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aiforge.core.events import Event
-from aiforge.core.types import ConfigError
+from aiforge.core.request import ChatRequest, serving
 from aiforge.modules.chat.agent import Recorder, TurnResult, TurnSpec, run_turn
 
 
-async def answer(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: Recorder) -> TurnResult:
-    """Take a turn to its answer; a turn that would wait for a human is refused, not answered with nothing."""
-    result = await run_turn(spec, emit=emit, recorder=recorder)
-    if result.pending is not None:
-        raise ConfigError(f"tool {result.pending.tool!r} asks a human, which the service cannot do yet")
-    return result
+async def answer(
+    spec: TurnSpec, conversation_id: str, *, emit: Callable[[Event], None], recorder: Recorder
+) -> TurnResult:
+    """Take a turn to its answer, or to a question. Models and tools see the turn as `current_request()`."""
+    request = ChatRequest(spec.text, conversation_id, spec.turn_id, spec.metadata, dispatches=False)
+    with serving(request):
+        return await run_turn(spec, emit=emit, recorder=recorder)

@@ -12,7 +12,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from worker import metrics
-from worker.prefork import METRICS_FOLDER
 
 NotReady = Callable[[], str | None]
 """None, or one line why this worker does not take work."""
@@ -41,7 +40,7 @@ async def serve(sock: socket.socket, not_ready: NotReady) -> web.AppRunner:
 
 def exposition() -> bytes:
     """All metrics as text: this process's own or, with the prefork pool, those of all its children."""
-    folder = os.environ.get(METRICS_FOLDER)
+    folder = os.environ.get(metrics.FOLDER)
     if folder is None:
         return generate_latest(metrics.REGISTRY)
     _forget_the_dead(Path(folder))

@@ -15,7 +15,14 @@ from worker.contract.errors import Unavailable
 from worker.contract.keys import is_batch
 from worker.contract.store import TurnStore
 
-StopReason = Literal["cancelled", "handed_back", "lost"]
+StopReason = Literal["cancelled", "rolled_back", "handed_back", "lost"]
+REASONS: Final[dict[str, StopReason]] = {
+    "cancel": "cancelled",
+    "interrupt": "cancelled",
+    "rollback": "rolled_back",
+    "erase": "lost",
+}
+"""What someone asked for, and what that means for who runs the turn."""
 HOLDER: Final = ContextVar("HOLDER", default=0)
 """The pool's task on whose behalf something is held; the coroutine that a task waits for inherits it."""
 
@@ -114,8 +121,9 @@ class Leases:
                 if held is not None and held.fence == fences[work]:
                     held.stop("lost")
         self.renewed_at = time.monotonic()
-        for turn_id in await store.cancels_asked([work for work in fences if not is_batch(work)]):
-            self.stop(turn_id, "cancelled")
+        asked = await store.stops_asked([work for work in fences if not is_batch(work)])
+        for turn_id, how in asked.items():
+            self.stop(turn_id, REASONS[how])
 
     async def keep(self, store: TurnStore, every: float) -> None:
         """Renew for ever; an unreachable Redis is tried again at the next beat."""

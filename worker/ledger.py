@@ -21,7 +21,7 @@ class Recorder:
         self.first = msgspec.structs.replace(first, call_id=f"{prefix}.1")
         self._settled: list[ProviderCall] = []
         self.made: list[ProviderCall] = []
-        """Every call that ended, in order."""
+        """Every call of the turn that ended, in order, those before a pause included."""
 
     def next_call_id(self) -> str:
         self._number += 1
@@ -37,6 +37,10 @@ class Recorder:
         self._settled.append(call)
         self.made.append(call)
         metrics.count_call(call)
+
+    def lose(self, calls: list[ProviderCall]) -> None:
+        """Take over what is left of an attempt that died: entered in the ledger, and never paid here."""
+        self._settled += calls
 
     def take(self) -> list[ProviderCall]:
         """Calls that ended and are not in the ledger yet; the caller enters them."""

@@ -17,12 +17,13 @@ from celery.exceptions import SecurityWarning
 from celery.worker import state
 
 from aiforge.core.settings import AIForgeSettings
-from worker import health, metrics, prefork
+from worker import health, metrics, prefork, quarantined
 from worker.app import application
 from worker.contract.logs import Forward, logger
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
-from worker.contract.service import announce, say
+from worker.contract.service import announce, say, taken
+from worker.forks import Forks
 from worker.loop import LoopThread
 from worker.pools import pool_of
 from worker.prefork import Parent
@@ -39,9 +40,9 @@ _log = logging.getLogger(__name__)
 class Single:
     """A worker that is one process and runs its turns itself."""
 
-    def __init__(self, settings: WorkerSettings, library: AIForgeSettings) -> None:
+    def __init__(self, settings: WorkerSettings, library: AIForgeSettings, forks: Forks) -> None:
         self._settings = settings
-        self.runtime = Runtime(settings, library, worker_name())
+        self.runtime = Runtime(settings, library, worker_name(), forks)
 
     @property
     def turns_loop(self) -> LoopThread:
@@ -78,7 +79,8 @@ def run(settings: WorkerSettings, library: AIForgeSettings, sock: socket.socket)
     if settings.pool == "prefork":
         prefork.own_metrics_folder()
     _log_through(settings)
-    host = (Parent if settings.pool == "prefork" else Single)(settings, library)
+    forks = Forks.begin(quarantined.run)
+    host = (Parent if settings.pool == "prefork" else Single)(settings, library, forks)
     celery = application(settings, lambda: host.runtime)
     worker = _celery_worker(celery, settings, host)
     if isinstance(host, Parent):
@@ -89,6 +91,7 @@ def run(settings: WorkerSettings, library: AIForgeSettings, sock: socket.socket)
         worker.start()
     finally:
         host.stop()
+        forks.close()
         if settings.pool == "prefork":
             prefork.remove_metrics_folder()
     return int(worker.exitcode or 0)
@@ -159,7 +162,7 @@ def _ready(settings: WorkerSettings, host: Single | Parent, sock: socket.socket,
             f"worker: ready, pool {settings.pool}, {worker.pool.num_processes} at a time,"
             f" metrics at port {port}"
         )
-        announce(metrics_port=port)
+        announce(metrics_port=port, taken=taken(settings.metrics_port, sock))
 
     return on_ready
 

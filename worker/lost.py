@@ -8,6 +8,7 @@ from aiforge.core.events import Event, Reset, Token
 from aiforge.core.pricing import price
 from aiforge.core.tokens import estimate_usage
 from aiforge.core.types import ProviderCall
+from worker.contract.batches import BatchStore, Slice
 from worker.contract.store import Place, TurnStore
 
 
@@ -29,6 +30,12 @@ async def lost_calls(store: TurnStore, place: Place) -> list[ProviderCall]:
         )
         for call in opened
     ]
+
+
+async def lost_items(store: BatchStore, taken: Slice) -> list[ProviderCall]:
+    """The open calls of a slice as `lost`."""
+    opened = [call for call in await store.calls(taken) if call.outcome == "intended"]
+    return [msgspec.structs.replace(call, outcome="lost") for call in opened]
 
 
 def _said(events: list[Event]) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from aiforge.core.types import ProviderCall
 
 REGISTRY: Final = CollectorRegistry()
+FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""Makes processes count together, in files of this folder; to be set before Prometheus is imported."""
 _WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 TURNS: Final = Counter(
@@ -104,6 +108,11 @@ BUILD: Final = Gauge(
     registry=REGISTRY,
 )
 
+_CARRIED: Final = (
+    TURNS, TURN_SECONDS, FIRST_TOKEN_SECONDS, FAILURES, ITEMS, TOKENS, COST, CALLS, UNPRICED,
+)  # fmt: skip
+"""What is counted where the work runs, so also in a process that runs one suspect and then is gone."""
+
 _FAILURE_CODES: Final = frozenset(
     {
         "internal_error", "invalid_config", "provider_error", "rate_limited", "provider_timeout",
@@ -130,3 +139,44 @@ def count_call(call: ProviderCall) -> None:
         COST.inc(float(call.cost))
     elif call.outcome == "ok":
         UNPRICED.inc()
+
+
+class Count(msgspec.Struct, frozen=True):
+    """What one process counted: a counter's amount, or `times` observations that make up `amount`."""
+
+    metric: int
+    labels: dict[str, str]
+    times: int
+    amount: float
+
+
+def counted() -> list[Count]:
+    """What this process has counted, for another one to count again; nothing where they count together."""
+    if FOLDER in os.environ:
+        return []
+    found: list[Count] = []
+    for number, metric in enumerate(_CARRIED):
+        samples = [sample for family in metric.collect() for sample in family.samples]
+        times = {
+            frozenset(sample.labels.items()): int(sample.value)
+            for sample in samples
+            if sample.name.endswith("_count")
+        }
+        found += [
+            Count(number, sample.labels, times.get(frozenset(sample.labels.items()), 1), sample.value)
+            for sample in samples
+            if sample.name.endswith(("_total", "_sum")) and sample.value
+        ]
+    return found
+
+
+def count_again(counts: list[Count]) -> None:
+    """Add what another process has counted; of several observations together, their mean."""
+    for count in counts:
+        metric = _CARRIED[count.metric]
+        one = metric.labels(**count.labels) if count.labels else metric
+        if isinstance(one, Counter):
+            one.inc(count.amount)
+        else:
+            for _ in range(count.times):
+                one.observe(count.amount / count.times)

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiforge.core.settings import AIForgeSettings
+from worker import metrics
+from worker.forks import Forks
 from worker.loop import LoopThread
 from worker.runtime import Runtime, worker_name
 from worker.settings import WorkerSettings
 
-METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 _PREFIX: Final = "aiforge-metrics-"
 
 
@@ -50,9 +51,10 @@ class Parent:
     The children have a copy of it, whose `runtime` runs their turns.
     """
 
-    def __init__(self, settings: WorkerSettings, library: AIForgeSettings) -> None:
+    def __init__(self, settings: WorkerSettings, library: AIForgeSettings, forks: Forks) -> None:
         self._settings = settings
         self._library = library
+        self._forks = forks
         self._runtime: Runtime | None = None
         self._grace_begins, self._grace_ends = Broadcast(), Broadcast()
         self.draining = False
@@ -85,7 +87,7 @@ class Parent:
         self.upkeep.stop()
 
     def start_child(self, **_signal: Any) -> None:
-        runtime = self._runtime = Runtime(self._settings, self._library, worker_name())
+        runtime = self._runtime = Runtime(self._settings, self._library, worker_name(), self._forks)
         signal.signal(signal.SIGTERM, _leave)
         self._grace_begins.listen(runtime.upkeep, lambda: runtime.drain(self._settings.grace_seconds))
         self._grace_ends.listen(runtime.upkeep, lambda: runtime.drain(0.0))
@@ -102,7 +104,7 @@ def own_metrics_folder() -> None:
     So the process starts itself anew, once; what it was told is in its environment.
     """
     if not _metrics_folder().name.startswith(_PREFIX):
-        os.environ[METRICS_FOLDER] = tempfile.mkdtemp(prefix=_PREFIX)
+        os.environ[metrics.FOLDER] = tempfile.mkdtemp(prefix=_PREFIX)
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606  # the program that runs already
 
 
@@ -111,7 +113,7 @@ def remove_metrics_folder() -> None:
 
 
 def _metrics_folder() -> Path:
-    return Path(os.environ.get(METRICS_FOLDER, ""))
+    return Path(os.environ.get(metrics.FOLDER, ""))
 
 
 def _leave(_number: int, _frame: object) -> None:

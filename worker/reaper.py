@@ -7,19 +7,17 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from aiforge.core.events import Error, Failed
 from worker import metrics
-from worker.contract.batches import BatchStore, Dead
+from worker.contract.batches import BatchStore
 from worker.contract.errors import NotFound, Unavailable
 from worker.contract.keys import SHARDS, is_batch
-from worker.contract.schemas import BatchRow, Lane, TurnFailure
+from worker.contract.schemas import Lane
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
 from worker.lost import lost_calls
 
 TICK_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
-_DEAD = TurnFailure("dead_lettered", "every worker that ran this died")
 
 
 class Reaper:
@@ -41,11 +39,13 @@ class Reaper:
             await asyncio.sleep(TICK_SECONDS)
 
     async def tick(self) -> None:
-        """Requeue everything whose lease ran out, then wake what is due."""
+        """Requeue everything whose lease ran out, let go on whose time has come, then wake what is due."""
         found = await self._store.reap(range(SHARDS), self._worker)
         for work in [work for shard in found for work in shard.expired]:
             metrics.REAPED.labels("lease").inc()
             await (self._slice_died(work) if is_batch(work) else self._turn_died(work))
+        for turn_id in [turn_id for shard in found for turn_id in shard.timed]:
+            await self._time_has_come(turn_id)
         due = [work for shard in found for work in shard.due]
         if due:
             await self._wake(due, ready=sum(shard.ready for shard in found))
@@ -68,24 +68,21 @@ class Reaper:
             place = await self._store.place(turn_id)
         except NotFound:
             return
-        answer, following = await self._store.requeue(
-            place,
-            None,
-            calls=await lost_calls(self._store, place),
-            failure=_DEAD,
-            events=[Error(_DEAD.code, _DEAD.message), Failed(_DEAD.code, _DEAD.message)],
-        )
-        if answer == "dead":
-            metrics.count_failure(Lane.CHAT.value, _DEAD.code)
-        next_id = turn_id if answer == "queued" else following
-        if next_id is not None:
-            self._waker.wake(next_id)
+        calls = await lost_calls(self._store, place)
+        answer, _ = await self._store.requeue(place, None, calls=calls)
+        if answer == "queued":
+            self._waker.wake(turn_id)
+
+    async def _time_has_come(self, turn_id: str) -> None:
+        try:
+            ready = await self._store.due(await self._store.place(turn_id))
+        except NotFound:
+            return
+        metrics.REAPED.labels("due").inc()
+        if ready is not None:
+            self._waker.wake(ready)
 
     async def _slice_died(self, work: str) -> None:
         batch_id, _, start = work.partition("/")
-        answer = await self._batches.release(batch_id, int(start), None)
-        if isinstance(answer, Dead):
-            metrics.count_failure(Lane.BATCH.value, _DEAD.code)
-            row = BatchRow(index=answer.position, id=answer.item.id, status="error", error=_DEAD)
-            await self._batches.store(batch_id, int(start), answer.fence, [row], calls=[], over=True)
+        await self._batches.release(batch_id, int(start), None)
         self._waker.wake(batch_id)

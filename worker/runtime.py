@@ -16,15 +16,17 @@ from worker.contract.errors import Unavailable
 from worker.contract.readers import Listener
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
-from worker.leases import Leases
+from worker.forks import Forks
+from worker.leases import REASONS, Leases
 from worker.loop import LoopThread
+from worker.quarantine import Quarantine
 from worker.reaper import Reaper
 from worker.settings import WorkerSettings
 from worker.slices import SliceRunner
 from worker.specs import Specs
 from worker.stream import Flusher
-from worker.suspects import SuspectSlot
 from worker.turns import TurnRunner
+from worker.upkeep import keep_up
 
 PRESENCE_SECONDS: Final = 3.0
 LAG_SECONDS: Final = 1.0
@@ -34,7 +36,7 @@ HAND_BACK_SECONDS: Final = 5.0
 class Runtime:
     """One per process. Turns run on `turns_loop`, heartbeats, reaper and control on `upkeep`."""
 
-    def __init__(self, settings: WorkerSettings, library: AIForgeSettings, worker: str) -> None:
+    def __init__(self, settings: WorkerSettings, library: AIForgeSettings, worker: str, forks: Forks) -> None:
         assert settings.redis_url is not None
         self.settings = settings
         self.worker = worker
@@ -47,9 +49,9 @@ class Runtime:
         self._upkeep_connection = Connection(settings.redis_url)
         self._store = TurnStore(self._upkeep_connection, settings)
         self._listener = Listener(self._upkeep_connection, self._store.keys)
-        self.turns, self.slices = self.turns_loop.run(self._runners(library))
-        for task in (self._beat(), self._watch(), self._control(), self._presence(), self._lag()):
-            self.upkeep.submit(task)
+        self.turns, self.slices = self.turns_loop.run(self._runners(library, forks))
+        for task in (self._beat, self._watch, self._control, self._presence, self._lag):
+            self.upkeep.submit(keep_up(task.__name__.strip("_"), task))
 
     @property
     def draining(self) -> bool:
@@ -78,9 +80,9 @@ class Runtime:
         self.upkeep.run(self._close())
         self.upkeep.stop()
 
-    async def _runners(self, library: AIForgeSettings) -> tuple[TurnRunner, SliceRunner]:
+    async def _runners(self, library: AIForgeSettings, forks: Forks) -> tuple[TurnRunner, SliceRunner]:
         store = TurnStore(self._connection, self.settings)
-        specs, suspects = Specs(library), SuspectSlot()
+        specs, quarantine = Specs(library), Quarantine(self.settings, library, forks, self.waker)
         turns = TurnRunner(
             worker=self.worker,
             store=store,
@@ -88,7 +90,7 @@ class Runtime:
             leases=self.leases,
             specs=specs,
             waker=self.waker,
-            suspects=suspects,
+            quarantine=quarantine,
             draining=lambda: self._draining,
         )
         slices = SliceRunner(
@@ -97,7 +99,7 @@ class Runtime:
             leases=self.leases,
             specs=specs,
             waker=self.waker,
-            suspects=suspects,
+            quarantine=quarantine,
             draining=lambda: self._draining,
         )
         return turns, slices
@@ -119,10 +121,12 @@ class Runtime:
             await asyncio.sleep(PRESENCE_SECONDS)
 
     async def _control(self) -> None:
-        """Stop the turns that someone cancels."""
-        async with self._listener.subscribe(self._store.keys.control()) as cancelled:
+        """Stop the turns that someone wants to end. A message that says nothing known is nobody's."""
+        async with self._listener.subscribe(self._store.keys.control()) as asked:
             while True:
-                self.leases.stop((await cancelled.get()).decode(), "cancelled")
+                turn_id, _, how = (await asked.get()).decode(errors="replace").partition(" ")
+                if how in REASONS:
+                    self.leases.stop(turn_id, REASONS[how])
 
     async def _lag(self) -> None:
         """How late the turns' loop is; a turn that blocks it shows here, never in the heartbeats."""

@@ -19,10 +19,14 @@ class WorkerSettings(ContractSettings):
     concurrency: int = Field(default=100, ge=1, le=5_000)
     """How many turns and slices run at a time."""
     pool: Pool = "greenlets"
+    """What runs the tasks; `threads` with a broker that has no event loop."""
     metrics_host: str = "127.0.0.1"
+    """The address at which metrics and health are served."""
     metrics_port: int = Field(default=9808, ge=0, le=65_535)
     """0 takes any free port; when the default is taken, the next free one is used."""
     grace_seconds: Seconds = 30.0
     """How long running turns may go on after SIGTERM before they are handed back."""
     log_level: Level = "info"
+    """The least important lines that are written."""
     log_format: Format = "auto"
+    """`auto` is text on a terminal and JSON elsewhere."""

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from aiforge.core.events import Event
-from aiforge.core.types import AIForgeError, Usage
+from aiforge.core.types import AIForgeError, ConfigError, ProviderCall, Usage
 from aiforge.modules.chat.agent import TurnResult
 from worker import engine, metrics
 from worker.contract.batches import BatchStore, Slice, Stored
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import BatchItem, BatchRow, Lane, TurnFailure
 from worker.contract.store import Refused, TurnStore, new_token
-from worker.contract.wake import Waker
 from worker.leases import Held, Leases
 from worker.ledger import Recorder
+from worker.lost import lost_items
 from worker.patience import patiently
+from worker.quarantine import DEAD, Quarantine, Wakes
 from worker.specs import Specs
-from worker.suspects import SuspectSlot
 
 _log = logging.getLogger(__name__)
 _LANE = Lane.BATCH.value
@@ -37,17 +37,17 @@ class SliceRunner:
         batches: BatchStore,
         leases: Leases,
         specs: Specs,
-        waker: Waker,
-        suspects: SuspectSlot,
+        waker: Wakes,
+        quarantine: Quarantine,
         draining: Callable[[], bool],
     ) -> None:
-        self._store = store
         self._batches = batches
         self._leases = leases
         self._specs = specs
         self._waker = waker
-        self._suspects = suspects
+        self._quarantine = quarantine
         self._draining = draining
+        self._items = Items(store=store, batches=batches, specs=specs, waker=waker)
 
     async def run(self, batch_id: str) -> None:
         """Run the batch's next slice; the wake-up for the one after it is sent at the end."""
@@ -55,9 +55,7 @@ class SliceRunner:
             self._waker.wake(batch_id)
             return
         token = new_token()
-        taken = await self._batches.claim(
-            batch_id, token, self._specs.first_call, suspect_busy=self._suspects.busy
-        )
+        taken = await self._batches.claim(batch_id, token, self._specs.first_call)
         if isinstance(taken, Refused):
             metrics.DROPPED.labels(taken.why).inc()
             return
@@ -65,32 +63,60 @@ class SliceRunner:
         with (
             metrics.IN_FLIGHT.labels(_LANE).track_inprogress(),
             self._leases.hold(taken.work, taken.fence) as held,
-            self._suspects.taken(taken.suspect) as may_run,
         ):
-            if may_run:
-                await self._run(taken, held)
+            if taken.suspect:
+                await self._apart(taken, held)
             else:
-                await self._hand_back(taken, None)
+                await self._items.run(taken, held)
 
-    async def _run(self, taken: Slice, held: Held) -> None:
+    async def _apart(self, taken: Slice, held: Held) -> None:
+        """Run a suspect in a process of its own."""
+        left = await self._quarantine.run(taken, held)
+        if left.ended is not None:
+            return
+        calls = await patiently(lambda: lost_items(self._batches, taken)) if left.begun else []
+        if left.begun and held.reason is None and len(taken.items) == 1:
+            await self._items.bury(taken, calls)
+        else:
+            await self._items.hand_back(taken, calls)
+
+
+class Items:
+    """Runs the items of a slice that is held, one after the other."""
+
+    def __init__(self, *, store: TurnStore, batches: BatchStore, specs: Specs, waker: Wakes) -> None:
+        self._store = store
+        self._batches = batches
+        self._specs = specs
+        self._waker = waker
+
+    async def run(self, taken: Slice, held: Held) -> None:
         if not taken.items:
-            self._go_on(taken, await self._store_row(taken, None, None, over=True))
+            self._go_on(taken, await self._store_rows(taken, [], [], over=True))
         for position, (index, item) in enumerate(taken.items, start=1):
             recorder = self._recorder(taken, index)
             row = await self._item(taken, index, item, recorder, held)
             if row is None:
-                await self._hand_back(taken, recorder)
+                await self.hand_back(taken, recorder.take())
                 return
             over = position == len(taken.items)
-            stored = await self._store_row(taken, row, recorder, over=over)
+            stored = await self._store_rows(taken, [row], recorder.take(), over=over)
             if over:
                 self._go_on(taken, stored)
             elif not stored.accepted:
                 metrics.TURNS.labels(_LANE, "refused").inc()
                 return
             elif stored.state != "in_progress" or held.reason is not None:
-                await self._hand_back(taken, None)
+                await self.hand_back(taken, [])
                 return
+
+    async def bury(self, taken: Slice, calls: list[ProviderCall]) -> None:
+        """The slice's one item killed its process: that is its result."""
+        ((index, item),) = taken.items
+        metrics.ITEMS.labels("failed").inc()
+        metrics.count_failure(_LANE, DEAD.code)
+        row = BatchRow(index=index, id=item.id, status="error", error=DEAD)
+        self._go_on(taken, await self._store_rows(taken, [row], calls, over=True))
 
     def _recorder(self, taken: Slice, index: int) -> Recorder:
         prefix = f"{taken.batch_id}.{taken.token}.{index}"
@@ -114,13 +140,18 @@ class SliceRunner:
         return _row(index, item, task.exception() or task.result(), recorder, seconds)
 
     async def _answer(self, taken: Slice, index: int, item: BatchItem, recorder: Recorder) -> TurnResult:
-        return await engine.answer(self._specs.of_item(taken, index, item), emit=_ignore, recorder=recorder)
+        spec = self._specs.of_item(taken, index, item)
+        # An item is a conversation of its own.
+        result = await engine.answer(spec, spec.turn_id, emit=_ignore, recorder=recorder)
+        if result.pending is not None:
+            raise ConfigError(
+                f"tool {result.pending.tool!r} asks a human, which an item of a batch cannot do"
+            )
+        return result
 
-    async def _store_row(
-        self, taken: Slice, row: BatchRow | None, recorder: Recorder | None, *, over: bool
+    async def _store_rows(
+        self, taken: Slice, rows: list[BatchRow], calls: list[ProviderCall], *, over: bool
     ) -> Stored:
-        calls = recorder.take() if recorder is not None else []
-        rows = [row] if row is not None else []
         return await patiently(
             lambda: self._batches.store(
                 taken.batch_id, taken.start, taken.fence, rows, calls=calls, over=over
@@ -132,8 +163,7 @@ class SliceRunner:
         if stored.more:
             self._waker.wake(taken.batch_id)
 
-    async def _hand_back(self, taken: Slice, recorder: Recorder | None) -> None:
-        calls = recorder.take() if recorder is not None else []
+    async def hand_back(self, taken: Slice, calls: list[ProviderCall]) -> None:
         try:
             answer = await self._batches.release(taken.batch_id, taken.start, taken.fence, calls=calls)
         except Unavailable:

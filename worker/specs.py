@@ -15,10 +15,13 @@ from aiforge.core.providers import create_model
 from aiforge.core.router import choose_model
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError, ProviderCall
+from aiforge.core.windows import WindowFinder
 from aiforge.modules.chat.agent import TurnSpec
+from aiforge.modules.chat.budget import Budget
 from aiforge.modules.chat.memory import trim
 from aiforge.modules.chat.prompted import takes_tools
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
+from aiforge.modules.chat.turn import Journal, Resume
 from aiforge.tools.registry import resolve
 from worker.contract.batches import Slice
 from worker.contract.schemas import BatchItem, StoredMessage
@@ -58,24 +61,34 @@ class Specs:
         self._model = functools.lru_cache(MODELS_KEPT)(
             lambda name: create_model(settings, model=name, transport=transport)
         )
+        self._budget = functools.lru_cache(MODELS_KEPT)(self._new_budget)
 
     @property
     def first_call(self) -> ProviderCall:
         """What a claim enters in the ledger, before it is known whether the request names another model."""
         return self._first_call
 
-    def of_turn(self, claim: Claim) -> TurnSpec:
+    def _new_budget(self, name: str) -> Budget:
+        settings = self._settings
+        finder = WindowFinder(
+            self._model(name), provider=settings.PROVIDER, model_name=name, settings=settings
+        )
+        return Budget(finder, settings)
+
+    def of_turn(self, claim: Claim, journal: Journal | None = None) -> TurnSpec:
         """Raises ConfigError when the request names what this worker does not have."""
         history = trim([_plain(message) for message in claim.window], claim.memory_k)
         return self._spec(
             claim.request.message,
-            (claim.request,),
+            (claim.request, claim.settings),
             system_prompts=(claim.request.system_prompt, claim.settings.system_prompt),
             models=(claim.request.model, claim.settings.model),
             history=history,
             metadata=claim.request.metadata,
             stream=True,
             turn_id=claim.place.turn_id,
+            journal=journal,
+            resume=_resume(claim),
         )
 
     def of_item(self, taken: Slice, index: int, item: BatchItem) -> TurnSpec:
@@ -102,6 +115,8 @@ class Specs:
         metadata: dict[str, str] | None,
         stream: bool,
         turn_id: str,
+        journal: Journal | None = None,
+        resume: Resume | None = None,
     ) -> TurnSpec:
         settings = self._settings
         name = _first(*models) or choose_model(settings, named=False, quality=None)
@@ -123,10 +138,22 @@ class Specs:
                 temperature=_first(*(request.temperature for request in requests), settings.TEMPERATURE),
                 max_tokens=_first(*(request.max_tokens for request in requests), settings.MAX_TOKENS),
             ),
+            budget=self._budget(name),
             settings=settings,
             metadata=metadata or {},
             stream=stream,
+            journal=journal,
+            resume=resume,
         )
+
+
+def _resume(claim: Claim) -> Resume | None:
+    """How a turn goes on that has begun before."""
+    if claim.paused is None:
+        return None
+    paused = claim.paused
+    answers = {paused.question.call_id: claim.answer} if paused.question else {}
+    return Resume(paused.messages, answers, paused.begun)
 
 
 def _default_model(settings: AIForgeSettings) -> str:

@@ -9,10 +9,13 @@ from typing import Final
 from aiforge.core.events import Event, encode
 from worker.contract.errors import Unavailable
 from worker.contract.store import Claim, TurnStore
+from worker.upkeep import keep_up
 
 FLUSH_SECONDS: Final = 0.015
 """How long events wait for company; a stream's first one goes at once."""
 EVENTS_PER_CALL: Final = 1_000
+BEYOND: Final = 1 << 52
+"""The position of one who does not know what another process said: nothing of it is said again."""
 
 
 class Stream:
@@ -37,7 +40,7 @@ class Flusher:
         self._wanted = asyncio.Event()
         self._urgent = asyncio.Event()
         self._flushing = asyncio.Lock()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="flusher")
+        self._task = asyncio.get_running_loop().create_task(keep_up("flush", self._run), name="flusher")
 
     def push(self, stream: Stream, event: Event) -> None:
         """Queue an event; never blocks."""
@@ -79,6 +82,9 @@ class Flusher:
         except Unavailable:
             self._again(streams)
             return
+        except Exception:
+            self._again(streams)
+            raise
         for stream, size, reply in zip(streams, sizes, replies, strict=True):
             if reply == 1:
                 del stream.pending[:size]

@@ -3,7 +3,7 @@
 A message has no authority, so of one on a lane only what makes a wake-up is taken: its id, its task and
 the id of a turn or batch. Times, callbacks and whatever else Celery would obey are left behind, and what
 is no wake-up is counted and dropped. The stock transport raises out of the event hub on a message that is
-not JSON or not an object, and when Redis is at its memory limit.
+not JSON, not an object or nested without end, and when Redis is at its memory limit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 from kombu.transport import redis as stock
-from redis.exceptions import OutOfMemoryError, ReadOnlyError
+from redis.exceptions import OutOfMemoryError, ResponseError
 
+from aiforge.core.content import is_deeper
 from worker import metrics
+from worker.contract import carrier
 from worker.contract.queues import TASKS
 from worker.contract.schemas import Lane
 
 PATH: Final = "worker.transport:Transport"
 """What Celery's `broker_transport` setting takes."""
 _SUFFIXES: Final = tuple(f".{lane}" for lane in Lane)
+_CONTROL_DEPTH: Final = 32
+"""How deep a control message may be nested: what one parser only just reads can be too much for the next."""
 
 
 class _Where(msgspec.Struct, frozen=True):
@@ -36,6 +40,15 @@ class _Properties(msgspec.Struct, frozen=True):
     delivery_info: _Where
     body_encoding: Literal["base64"]
     priority: int = 0
+
+
+class _Control(msgspec.Struct, frozen=True, rename={"content_type": "content-type"}):
+    """What kombu takes apart of a control message before anybody can refuse it."""
+
+    body: str
+    headers: dict[str, Any]
+    properties: _Properties
+    content_type: Literal["application/json"]
 
 
 class _Headers(msgspec.Struct, frozen=True):
@@ -104,31 +117,40 @@ class QoS(stock.QoS):
         return transport is not None and transport.client is not None
 
 
-class Channel(stock.Channel):
-    """Drops what is not JSON."""
+class Channel(carrier.Channel):
+    """Drops what is not JSON, on queues and from whoever publishes."""
 
     QoS = QoS
 
     def _brpop_read(self, **options: Any) -> bool:
         try:
             return bool(super()._brpop_read(**options))
-        except ValueError:
+        except (ValueError, RecursionError):
             _drop("garbage")
             return True
 
+    def _receive_one(self, client: Any) -> bool:
+        try:
+            return bool(super()._receive_one(client))
+        except RecursionError:
+            _drop("garbage")
+            return False
 
-class Transport(stock.Transport):
-    """Drops what is not a message; treats a Redis that refuses writes as one that is away."""
+
+class Transport(carrier.Transport):
+    """Drops what is not a message; treats a Redis that answers with an error as one that is away."""
 
     Channel = Channel
-    connection_errors = (*stock.Transport.connection_errors, OutOfMemoryError, ReadOnlyError)
+    connection_errors = (*stock.Transport.connection_errors, ResponseError)
 
     def _deliver(self, message: Any, queue: str) -> None:
         if not queue.endswith(_SUFFIXES):
-            if _is_message(message):
+            if _is_control(message):
                 super()._deliver(message, queue)
+            else:
+                _drop("garbage")
             return
-        taken = _wake_up(message)
+        taken = wake_up(message)
         if isinstance(taken, str):
             _drop(taken)
             return
@@ -139,12 +161,12 @@ class Transport(stock.Transport):
             _drop("redis_full")
 
 
-def _wake_up(message: Any) -> dict[str, Any] | str:
+def wake_up(message: Any) -> dict[str, Any] | str:
     """The message with only what a wake-up is made of, or why it is none."""
     try:
         given = msgspec.convert(message, _Message)
         (work,), named, _ = msgspec.json.decode(base64.b64decode(given.body, validate=True), type=_Body)
-    except (msgspec.MsgspecError, binascii.Error):
+    except (msgspec.MsgspecError, binascii.Error, RecursionError):
         return "garbage"
     if given.headers.task not in TASKS.values():
         return "unknown_task"
@@ -172,16 +194,14 @@ def _wake_up(message: Any) -> dict[str, Any] | str:
     }
 
 
-def _is_message(message: Any) -> bool:
-    if not isinstance(message, dict) or "body" not in message:
+def _is_control(message: Any) -> bool:
+    """Whether everything that is read before a control command is looked up can be read."""
+    try:
+        given = msgspec.convert(message, _Control)
+        command = msgspec.json.decode(base64.b64decode(given.body, validate=True), type=dict[str, Any])
+    except (msgspec.MsgspecError, binascii.Error, RecursionError):
         return False
-    properties = message.get("properties")
-    return (
-        isinstance(properties, dict)
-        and isinstance(message.get("headers"), dict)
-        and isinstance(properties.get("delivery_tag"), str)
-        and isinstance(properties.get("delivery_info"), dict)
-    )
+    return not is_deeper([message, command], _CONTROL_DEPTH)
 
 
 def _drop(reason: str) -> None:

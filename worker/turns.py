@@ -7,7 +7,9 @@ import logging
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from typing import assert_never
+from typing import Literal, assert_never
+
+import msgspec
 
 from aiforge.core.events import (
     Cancelled,
@@ -17,6 +19,7 @@ from aiforge.core.events import (
     Failed,
     Message,
     Preamble,
+    RequiresAction,
     Token,
     encode,
 )
@@ -25,15 +28,16 @@ from aiforge.modules.chat.agent import TurnResult
 from worker import engine, metrics
 from worker.contract.errors import NotFound, Unavailable
 from worker.contract.records import TurnOutcome
-from worker.contract.schemas import Lane, StoredMessage, TurnFailure, TurnState
+from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage, TurnFailure, TurnState
 from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
-from worker.contract.wake import Waker
-from worker.leases import Held, Leases
+from worker.journal import Journal
+from worker.leases import REASONS, Held, Leases
 from worker.ledger import Recorder
+from worker.lost import lost_calls
 from worker.patience import patiently
+from worker.quarantine import DEAD, Quarantine, Wakes
 from worker.specs import Specs, stored
-from worker.stream import Flusher, Stream
-from worker.suspects import SuspectSlot
+from worker.stream import BEYOND, Flusher, Stream
 
 _log = logging.getLogger(__name__)
 _LANE = Lane.CHAT.value
@@ -50,8 +54,8 @@ class TurnRunner:
         flusher: Flusher,
         leases: Leases,
         specs: Specs,
-        waker: Waker,
-        suspects: SuspectSlot,
+        waker: Wakes,
+        quarantine: Quarantine,
         draining: Callable[[], bool],
     ) -> None:
         self._worker = worker
@@ -60,8 +64,9 @@ class TurnRunner:
         self._leases = leases
         self._specs = specs
         self._waker = waker
-        self._suspects = suspects
+        self._quarantine = quarantine
         self._draining = draining
+        self._attempts = Attempts(store=store, flusher=flusher, specs=specs, waker=waker)
 
     async def run(self, turn_id: str) -> None:
         """Run a turn, then the conversation's waiting ones while this worker takes work."""
@@ -80,23 +85,61 @@ class TurnRunner:
         """One attempt; returns the conversation's next turn when this one ended."""
         token = new_token()
         recorder = Recorder(self._store, place.turn_id, f"{place.turn_id}.{token}", self._specs.first_call)
-        claim = await self._store.claim(
-            place, self._worker, recorder.first, token, suspect_busy=self._suspects.busy
-        )
+        claim = await self._store.claim(place, self._worker, recorder.first, token)
         if isinstance(claim, Refused):
             metrics.DROPPED.labels(claim.why).inc()
             return None
         metrics.QUEUE_SECONDS.labels(_LANE).observe(claim.waited)
-        attempt = Attempt(claim, recorder, self._flusher)
         with (
             metrics.IN_FLIGHT.labels(_LANE).track_inprogress(),
             metrics.TURN_SECONDS.labels(_LANE).time(),
             self._leases.hold(place.turn_id, claim.fence) as held,
-            self._suspects.taken(claim.suspect) as may_run,
         ):
-            if not may_run:
-                held.reason = "handed_back"
-            return await self._end(attempt, held, await self._engine(attempt, held))
+            if claim.stop is not None:
+                held.stop(REASONS[claim.stop])
+            if claim.suspect:
+                return await self._apart(claim, recorder, held)
+            return await self._attempts.run(claim, recorder, held)
+
+    async def _apart(self, claim: Claim, recorder: Recorder, held: Held) -> str | None:
+        """One attempt in a process of its own; when that died or was killed, its end is written here."""
+        left = await self._quarantine.run(claim, held)
+        if left.ended is not None:
+            return left.ended.following
+        calls = await patiently(lambda: lost_calls(self._store, claim.place)) if left.begun else []
+        if left.begun and held.reason is None:
+            return await self._bury(claim, calls)
+        recorder.lose(calls)
+        attempt = Attempt(claim, recorder, self._flusher)
+        attempt.stream.sent = BEYOND
+        held.reason = held.reason or "handed_back"
+        return await self._attempts.stop(attempt, held)
+
+    async def _bury(self, claim: Claim, calls: list[ProviderCall]) -> str | None:
+        """The turn killed its process: that is its end."""
+        events: list[Event] = [Error(DEAD.code, DEAD.message), Failed(DEAD.code, DEAD.message)]
+        answer, following = await patiently(
+            lambda: self._store.requeue(claim.place, claim.fence, calls=calls, died=DEAD, events=events)
+        )
+        metrics.TURNS.labels(_LANE, "failed" if answer == "dead" else "refused").inc()
+        if answer == "dead":
+            metrics.count_failure(_LANE, DEAD.code)
+        return following
+
+
+class Attempts:
+    """Takes a turn that was claimed to its end, whichever that is; also in a process of its own."""
+
+    def __init__(self, *, store: TurnStore, flusher: Flusher, specs: Specs, waker: Wakes) -> None:
+        self._store = store
+        self._flusher = flusher
+        self._specs = specs
+        self._waker = waker
+
+    async def run(self, claim: Claim, recorder: Recorder, held: Held) -> str | None:
+        """Returns the conversation's next turn when this one ended."""
+        attempt = Attempt(claim, recorder, self._flusher)
+        return await self._end(attempt, held, await self._engine(attempt, held))
 
     async def _engine(self, attempt: Attempt, held: Held) -> TurnResult | Exception | None:
         """The engine's result or error, or None when the attempt was stopped."""
@@ -110,15 +153,19 @@ class TurnRunner:
         return None if task.cancelled() else task.exception() or task.result()  # type: ignore[return-value]
 
     async def _answer(self, attempt: Attempt) -> TurnResult:
-        spec = self._specs.of_turn(attempt.claim)
-        return await engine.answer(spec, emit=attempt.emit, recorder=attempt.recorder)
+        claim, recorder = attempt.claim, attempt.recorder
+        journal = Journal(self._store, claim, recorder, lost=attempt.stream.on_lost)
+        spec = self._specs.of_turn(claim, journal)
+        return await engine.answer(spec, claim.place.conversation_id, emit=attempt.emit, recorder=recorder)
 
     async def _end(self, attempt: Attempt, held: Held, ended: TurnResult | Exception | None) -> str | None:
         match ended:
-            case TurnResult():
+            case TurnResult(pending=None):
                 return await self._complete(attempt, ended)
+            case TurnResult():
+                return await self._pause(attempt, ended)
             case None:
-                return await self._stop(attempt, held)
+                return await self.stop(attempt, held)
             case AIForgeError():
                 failure = TurnFailure(ended.code, str(ended), ended.retryable)
             case _:
@@ -132,6 +179,30 @@ class TurnRunner:
         events: list[Event] = [Message(result.answer, iteration_limit=result.iteration_limit), Done()]
         return await self._commit(attempt, TurnState.COMPLETED, outcome, messages, events)
 
+    async def _pause(self, attempt: Attempt, result: TurnResult) -> str | None:
+        """A human is asked; until the answer comes nothing of the turn is kept here."""
+        asked = result.pending
+        assert asked is not None
+        paused = Paused(
+            messages=result.messages,
+            question=msgspec.convert(asked.model_dump(), Question),
+            calls=attempt.recorder.made,
+        )
+        calls = attempt.calls()
+        unsent = await self._flusher.take(attempt.stream)
+        unsent.append(encode(RequiresAction(asked.question_id, asked.kind, asked.text)))
+
+        async def pause() -> Literal["ok", "refused"] | Stop:
+            return await self._store.pause(
+                attempt.claim, paused, events=unsent, position=attempt.stream.sent, calls=calls
+            )
+
+        answer = await patiently(pause)
+        if answer in ("ok", "refused"):
+            metrics.TURNS.labels(_LANE, "requires_action" if answer == "ok" else "refused").inc()
+            return None
+        return await self._cancelled(attempt, keep=answer != "rollback")
+
     async def _fail(self, attempt: Attempt, failure: TurnFailure) -> str | None:
         metrics.count_failure(_LANE, failure.code)
         events: list[Event] = [
@@ -140,10 +211,11 @@ class TurnRunner:
         ]
         return await self._commit(attempt, TurnState.FAILED, attempt.outcome(error=failure), [], events)
 
-    async def _stop(self, attempt: Attempt, held: Held) -> str | None:
+    async def stop(self, attempt: Attempt, held: Held) -> str | None:
+        """End an attempt that was told to, as its reason demands."""
         match held.reason:
-            case "cancelled":
-                return await self._cancelled(attempt)
+            case "cancelled" | "rolled_back":
+                return await self._cancelled(attempt, keep=held.reason == "cancelled")
             case "handed_back":
                 await self._hand_back(attempt)
             case "lost" | None:
@@ -157,9 +229,9 @@ class TurnRunner:
                 assert_never(held.reason)
         return None
 
-    async def _cancelled(self, attempt: Attempt) -> str | None:
-        """What the reader saw of the answer stays in memory, marked as stopped."""
-        partial, turn_id = attempt.text, attempt.claim.place.turn_id
+    async def _cancelled(self, attempt: Attempt, *, keep: bool) -> str | None:
+        """What the reader saw of the answer stays in memory, marked as stopped; or nothing does."""
+        partial, turn_id = attempt.text if keep else "", attempt.claim.place.turn_id
         messages = [
             StoredMessage(role="user", content=attempt.claim.request.message, turn_id=turn_id),
             StoredMessage(role="assistant", content=partial, turn_id=turn_id, stopped=True),
@@ -205,6 +277,8 @@ class TurnRunner:
             )
 
         finished = await patiently(finish)
+        if finished.rolled_back:
+            return await self._cancelled(attempt, keep=False)
         metrics.TURNS.labels(_LANE, state.value if finished.accepted else "refused").inc()
         return finished.following
 
@@ -215,6 +289,8 @@ class Attempt:
     def __init__(self, claim: Claim, recorder: Recorder, flusher: Flusher) -> None:
         self.claim = claim
         self.recorder = recorder
+        if claim.paused is not None:
+            recorder.made.extend(claim.paused.calls)
         self.stream = Stream(claim)
         self._flusher = flusher
         self._text: list[str] = []
@@ -223,7 +299,9 @@ class Attempt:
         self._silent = True
 
     def emit(self, event: Event) -> None:
-        """Take an event of the engine to the readers."""
+        """Take an event of the engine to the readers. A question is one of them only after its commit."""
+        if isinstance(event, RequiresAction):
+            return
         if isinstance(event, Token):
             self._text.append(event.text)
             if self._silent:

@@ -64,13 +64,13 @@ def _on_redis(node: ast.Attribute) -> bool:
 
 
 def test_the_connection_runs_scripts_and_reads() -> None:
-    text = (ROOT / "worker/contract/connection.py").read_text()
-    assert set(re.findall(r'execute_command\(\s*"(\w+)"', text)) == {"EVALSHA", "EVAL"}
+    text = "".join((ROOT / f"worker/contract/{name}.py").read_text() for name in ("connection", "link"))
+    assert set(re.findall(r'"([A-Z]{2,})"', text)) == {"EVALSHA", "EVAL", "ECHO"}
 
 
 def test_redis_names_are_built_in_keys_only() -> None:
     """A hash tag, or a name of the namespace, in any other file would be a second home."""
-    kinds = "turn|log|conv|msgs|fifo|ledger|batch|rows|leases|fences|ready"
+    kinds = "turn|log|conv|msgs|fifo|ledger|batch|rows|leases|fences|ready|versions|versioned"
     pattern = re.compile(rf'f"\{{\{{|namespace\}}:|:(?:{kinds}):')
     found = {name(path) for path in modules() if pattern.search(path.read_text())}
     assert {path for path in found if path.startswith(("worker/", "api/"))} == {"worker/contract/keys.py"}
@@ -129,6 +129,7 @@ def _is_metric(node: ast.expr) -> bool:
             ("celery", "redis", "fastapi", "prometheus_client", "worker", "api", "langgraph"),
         ),
         ("aiforge.client", ("celery", "redis", "fastapi", "langgraph", "langchain_core", "worker", "api")),
+        ("worker.contract.agent_store", ("langgraph", "langchain_core", "celery", "fastapi", "api")),
         ("worker.contract.client", ("langgraph", "langchain_core", "fastapi", "prometheus_client", "api")),
         ("api.app", ("langgraph", "langchain_core", "aiforge.cli", "worker.turns", "worker.runtime")),
     ],

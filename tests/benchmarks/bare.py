@@ -1,8 +1,8 @@
 """The floor: a bare asyncio program that makes the calls and publishes the tokens, and does nothing else.
 
-`python -m tests.benchmarks.bare KIND URL REDIS WIDTH TURNS` with KIND `aiohttp` (streamed, tokens
+`python -m tests.benchmarks.bare KIND URL REDIS WIDTH RATE TURNS` with KIND `aiohttp` (streamed, tokens
 published), `langchain` (langchain-openai alone, streamed, nothing published) or `items` (aiohttp, not
-streamed). Prints one JSON object.
+streamed). With RATE 0 a turn begins when one of WIDTH ends. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -98,28 +98,60 @@ async def loop(turn: Turn, width: int, turns: int) -> list[float]:
     return list(await asyncio.gather(*(one(number) for number in range(turns))))
 
 
-async def main(kind: str, url: str, store_url: str, width: int, turns: int) -> None:
+async def arrivals(turn: Turn, rate: float, turns: int) -> list[float]:
+    """`turns` turns, begun `rate` times a second however many still run."""
+    began = time.perf_counter()
+
+    async def one(number: int) -> float:
+        await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
+        return await turn(number)
+
+    return list(await asyncio.gather(*(one(number) for number in range(turns))))
+
+
+async def measured(turn: Turn, pid: int, *, width: int, rate: float, turns: int) -> dict[str, float]:
+    """A burst of `width` turns, then steady arrivals; processor time is that of `pid` in the second part."""
+    burst = await loop(turn, width, width)
+    spent, began = processor_seconds(pid), time.perf_counter()
+    firsts = await arrivals(turn, rate, turns)
+    seconds = time.perf_counter() - began
+    return {
+        "per_second": turns / seconds,
+        "cpu_ms": (processor_seconds(pid) - spent) / turns * 1000,
+        "p50_ms": quantile(firsts, 0.5) * 1000,
+        "p99_ms": quantile(firsts, 0.99) * 1000,
+        "burst_ms": quantile(burst, 0.99) * 1000,
+        "rss_mb": resident_megabytes(pid),
+    }
+
+
+async def main(kind: str, url: str, store_url: str, *, width: int, rate: float, turns: int) -> None:
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as session, redis.from_url(store_url) as store:
         bare = Bare(url, store, session)
         turn: Turn = {"aiohttp": bare.streamed, "items": bare.whole, "langchain": langchain(url)}[kind]
         publishing = asyncio.create_task(bare.publish())
-        await loop(turn, width, width)
-        spent, began = processor_seconds(os.getpid()), time.perf_counter()
-        firsts = await loop(turn, width, turns)
-        seconds = time.perf_counter() - began
-        spent = processor_seconds(os.getpid()) - spent
+        if rate:
+            figures = await measured(turn, os.getpid(), width=width, rate=rate, turns=turns)
+        else:
+            figures = await whole(turn, width, turns)
         publishing.cancel()
-    result = {
+    sys.stdout.write(json.dumps(figures))
+
+
+async def whole(turn: Turn, width: int, turns: int) -> dict[str, float]:
+    """As many calls a second as `width` of them give."""
+    await loop(turn, width, width)
+    spent, began = processor_seconds(os.getpid()), time.perf_counter()
+    await loop(turn, width, turns)
+    seconds = time.perf_counter() - began
+    return {
         "per_second": turns / seconds,
-        "cpu_ms": spent / turns * 1000,
-        "p50_ms": quantile(firsts, 0.5) * 1000,
-        "p99_ms": quantile(firsts, 0.99) * 1000,
+        "cpu_ms": (processor_seconds(os.getpid()) - spent) / turns * 1000,
         "rss_mb": resident_megabytes(os.getpid()),
     }
-    sys.stdout.write(json.dumps(result))
 
 
 if __name__ == "__main__":
-    kind, url, store_url, width, turns = sys.argv[1:]
-    uvloop.run(main(kind, url, store_url, int(width), int(turns)))
+    kind, url, store_url, width, rate, turns = sys.argv[1:]
+    uvloop.run(main(kind, url, store_url, width=int(width), rate=float(rate), turns=int(turns)))

@@ -8,10 +8,12 @@ turns in one run, and the best of the rounds counts, because other programs only
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import json
 import multiprocessing
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, cast
 
@@ -78,7 +80,13 @@ ANSWER = json.dumps(
 
 
 class _Server(asyncio.Protocol):
-    """Answers each request with prepared bytes: a stream of single chunks, or one JSON document."""
+    """Answers each request with prepared bytes: a stream of single chunks, or one JSON document.
+
+    The document comes after `latency` seconds.
+    """
+
+    def __init__(self, latency: float) -> None:
+        self._latency = latency
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -98,12 +106,15 @@ class _Server(asyncio.Protocol):
             )
             self._send(0)
         else:
-            self._transport.write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
-                + str(len(ANSWER)).encode()
-                + b"\r\n\r\n"
-                + ANSWER
-            )
+            self._answer()
+
+    def _answer(self) -> None:
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        whole = head % len(ANSWER) + ANSWER
+        if self._latency:
+            asyncio.get_running_loop().call_later(self._latency, self._transport.write, whole)
+        else:
+            self._transport.write(whole)
 
     def _send(self, number: int) -> None:
         pieces = [_chunk({"content": f" word{number}"})] if number < CHUNKS else ENDING
@@ -115,9 +126,11 @@ class _Server(asyncio.Protocol):
             self._transport.write(b"0\r\n\r\n")
 
 
-def _serve(port_to: Connection) -> None:
+def _serve(port_to: Connection, latency: float) -> None:
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(_Server, "127.0.0.1", 0, backlog=1024)
+        server = await asyncio.get_running_loop().create_server(
+            functools.partial(_Server, latency), "127.0.0.1", 0, backlog=1024
+        )
         port_to.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -224,16 +237,23 @@ async def _run(url: str) -> None:
         print(f"{name:32}{min(chunks[name]):14.1f}{rate:10.0f}{cpu:14.0f}{rate / plain:15.2f}")
 
 
-def main() -> None:
-    """Start the server, measure, print."""
+@contextlib.contextmanager
+def serving(latency: float = 0.0) -> Iterator[str]:
+    """The server as a process of its own; yields its base URL."""
     port_from, port_to = multiprocessing.Pipe(duplex=False)
-    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(port_to,), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(target=_serve, args=(port_to, latency), daemon=True)
     server.start()
     try:
-        uvloop.run(_run(f"http://127.0.0.1:{port_from.recv()}/v1"))
+        yield f"http://127.0.0.1:{port_from.recv()}/v1"
     finally:
         server.kill()
         server.join()
+
+
+def main() -> None:
+    """Start the server, measure, print."""
+    with serving() as url:
+        uvloop.run(_run(url))
 
 
 if __name__ == "__main__":

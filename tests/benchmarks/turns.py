@@ -1,9 +1,10 @@
 """Turns and items through a whole worker, beside a bare client and langchain-openai, in one run.
 
-The provider is the fake one in a process of its own; it streams 50 tokens. The gap between tokens
-grows with the width, so that every width asks for the same number of turns a second and what is
-compared is the width alone. Added time to first token is that of the whole service, from the call of
-`submit` to the reader's first token, less what the bare client needs.
+The provider is the fake one in a process of its own; it streams 50 tokens. Turns arrive steadily, and the
+gap between tokens grows with the width, so that every width sees the same number of turns a second, as
+many of them at a time as it says. Before that, all of them arrive in one burst. Added time to first
+token is that of the whole service, from the call of `submit` to the reader's first token, less what the
+bare client needs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 import uvloop
 
 from aiforge.core.events import Token
-from tests.benchmarks.bare import loop
-from tests.benchmarks.measure import processor_seconds, quantile, resident_megabytes, service, show
+from tests.benchmarks.bare import measured
+from tests.benchmarks.measure import processor_seconds, resident_megabytes, service, show
 from tests.support.servers import RedisServer
 from worker.contract.client import TurnClient
 from worker.contract.schemas import BatchItem, BatchRequest, TurnRequest
@@ -28,7 +29,16 @@ from worker.contract.settings import ContractSettings
 TOKENS = 50
 USUAL_WIDTH = 64
 """langchain-openai alone is measured once: at greater widths one core does not keep up with the rate."""
-TURN_COLUMNS = ("50 tokens each", "turns/s", "CPU ms/turn", "× bare", "TTFT p50 ms", "p99 ms", "RSS MB")
+TURN_COLUMNS = (
+    "50 tokens each",
+    "turns/s",
+    "CPU ms/turn",
+    "× bare",
+    "TTFT p50 ms",
+    "p99 ms",
+    "burst p99 ms",
+    "RSS MB",
+)
 ITEM_COLUMNS = ("not streamed, 100 wide", "items/s", "ideal", "of bare", "CPU ms/item", "RSS MB")
 RATE = 40
 """Streamed turns a second; enough to keep the worker busy, few enough to leave the reader its core."""
@@ -38,9 +48,10 @@ RATE = 40
 class Figures:
     per_second: float
     cpu_ms: float
-    p50_ms: float
-    p99_ms: float
     rss_mb: float
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    burst_ms: float = 0.0
 
     def cells(self, floor: Figures) -> list[str]:
         return [
@@ -49,12 +60,13 @@ class Figures:
             f"{self.cpu_ms / floor.cpu_ms:.2f} ×",
             f"{self.p50_ms:.1f}",
             f"{self.p99_ms:.1f}",
+            f"{self.burst_ms:.0f}",
             f"{self.rss_mb:.0f}",
         ]
 
 
-def bare(kind: str, url: str, store: str, width: int, turns: int) -> Figures:
-    arguments = [kind, url, store, str(width), str(turns)]
+def bare(kind: str, url: str, store: str, width: int, turns: int, *, rate: float = 0.0) -> Figures:
+    arguments = [kind, url, store, str(width), str(rate), str(turns)]
     run = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.bare", *arguments],
         capture_output=True,
@@ -75,17 +87,7 @@ async def streamed(store: str, worker: int, width: int, turns: int) -> Figures:
                     first = first or time.perf_counter() - began
             return first
 
-        await loop(turn, width, width)
-        spent, began = processor_seconds(worker), time.perf_counter()
-        firsts = await loop(turn, width, turns)
-        seconds = time.perf_counter() - began
-    return Figures(
-        turns / seconds,
-        (processor_seconds(worker) - spent) / turns * 1000,
-        quantile(firsts, 0.5) * 1000,
-        quantile(firsts, 0.99) * 1000,
-        resident_megabytes(worker),
-    )
+        return Figures(**await measured(turn, worker, width=width, rate=RATE, turns=turns))
 
 
 async def items(store: str, worker: int, count: int) -> Figures:
@@ -99,7 +101,7 @@ async def items(store: str, worker: int, count: int) -> Figures:
             batch = await client.batch(batch.batch_id)
         seconds = time.perf_counter() - began
     spent = (processor_seconds(worker) - spent) / count * 1000
-    return Figures(count / seconds, spent, 0, 0, resident_megabytes(worker))
+    return Figures(count / seconds, spent, resident_megabytes(worker))
 
 
 def worker_environment(store: str, provider: str, width: int) -> dict[str, str]:
@@ -119,8 +121,10 @@ def run_streamed(width: int, *, rows: list[list[str]]) -> None:
     turns = max(2 * width, 400)
     options = ("--port", "0", "--tokens", str(TOKENS), "--chunk-gap", f"{gap:.4f}")
     with RedisServer() as store, service("aiforge.testing", *options) as (_, fake):
-        floor = bare("aiohttp", fake["url"], store.url, width, turns)
-        usual = bare("langchain", fake["url"], store.url, width, 200) if width == USUAL_WIDTH else None
+        floor = bare("aiohttp", fake["url"], store.url, width, turns, rate=RATE)
+        usual = None
+        if width == USUAL_WIDTH:
+            usual = bare("langchain", fake["url"], store.url, width, 200, rate=RATE)
         with service("worker", **worker_environment(store.url, fake["url"], width)) as (process, _):
             ours = uvloop.run(streamed(store.url, process.pid, width, turns))
     rows.append([f"{width} wide: bare aiohttp + publish", *floor.cells(floor)])
@@ -153,16 +157,7 @@ def main() -> None:
     rows: list[list[str]] = []
     for width in (64, 256, 1_000):
         run_streamed(width, rows=rows)
-    columns = (
-        "streamed turns, 50 tokens",
-        "turns/s",
-        "CPU ms/turn",
-        "× bare",
-        "TTFT p50 ms",
-        "p99 ms",
-        "RSS MB",
-    )
-    show("Streamed turns", columns, rows)
+    show("Streamed turns", TURN_COLUMNS, rows)
     rows = []
     for latency, count in ((0.05, 5_000), (0.5, 1_000)):
         run_items(latency, count, rows=rows)

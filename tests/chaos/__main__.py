@@ -63,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--kills", type=int, default=Plan.kills, metavar="N", help="workers to strike by --signal")
     add("--signal", choices=("kill", "term", "mixed"), default=Plan.signal, help="SIGKILL, SIGTERM or either")
     add("--stop", dest="stops", type=int, default=0, metavar="N", help="workers to freeze beyond their lease")
+    add("--redis", type=int, default=0, metavar="N", help="times to kill the Redis server")
+    add("--durability", choices=("everysec", "always"), default=Plan.durability, help="its appendfsync")
     add("--rate", type=float, default=Plan.rate, help="turns a second")
     add(
         "--readers",

@@ -78,6 +78,7 @@ async def _collect(
         refused=load.refused,
         readings=load.readings,
         hits=faults.hits,
+        outages=faults.outages,
         held_after_exit=faults.held_after_exit,
         late=dict(stage.late),
         facts=facts,

@@ -69,6 +69,8 @@ class Evidence:
     """Why submissions were not accepted."""
     readings: list[Reading]
     hits: list[Hit]
+    outages: list[float]
+    """When the Redis server was killed, in Unix seconds."""
     held_after_exit: list[str]
     """Turns that a worker still held when it had ended after SIGTERM."""
     late: dict[str, int]

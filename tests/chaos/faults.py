@@ -30,6 +30,8 @@ class Faults:
         self._random = Random(f"strikes {plan.seed}")
         self.hits: list[Hit] = []
         self.held_after_exit: list[str] = []
+        self.outages: list[float] = []
+        """When the Redis server was killed, in Unix seconds."""
 
     async def run(self) -> None:
         faults = self._plan.faults()
@@ -59,6 +61,8 @@ class Faults:
                 return await self._terminate(worker)
             case "stop":
                 return await self._stop(worker)
+            case "redis":
+                return await self._restart_redis()
             case _:
                 assert_never(fault)
 
@@ -98,6 +102,13 @@ class Faults:
         finally:
             worker.signal(signal.SIGCONT)
         return hits
+
+    async def _restart_redis(self) -> list[Hit]:
+        """No turn loses its attempt by this: what runs waits for the server to come back."""
+        self.outages.append(time.time())
+        self._stage.redis.kill()
+        await asyncio.to_thread(self._stage.redis.start)
+        return []
 
     async def _held(self, fault: Fault, worker: Service, at: float) -> list[Hit]:
         """The turns that run in this worker now."""

@@ -27,6 +27,7 @@ GUARANTEES: Final[tuple[Callable[[Evidence, Findings], None], ...]] = (
     money.sums_agree,
     recovery.attempts_are_deaths,
     recovery.recovered_in_time,
+    recovery.consuming_again,
     recovery.handed_back,
     recovery.nothing_left,
 )

@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
-Fault = Literal["kill", "term", "stop"]
+Fault = Literal["kill", "term", "stop", "redis"]
 """`kill`: SIGKILL of a worker's process group. `term`: SIGTERM, now and then twice, so that running turns are
 handed back. `stop`: SIGSTOP until others answer its turns, then SIGCONT: a worker that does not know that it
-was given up."""
+was given up. `redis`: SIGKILL of the server that holds everything, which is started again at once."""
 
 RECOVERY_SECONDS: Final = 8.0
 """What recovery may take beyond the lease: the reaper's tick and lock, a wake-up, and the answer itself."""
@@ -26,6 +26,10 @@ class Plan:
     """How many workers are struck by `signal`."""
     stops: int = 0
     """How many workers are stopped in addition."""
+    redis: int = 0
+    """How often the server is killed in addition."""
+    durability: Literal["everysec", "always"] = "everysec"
+    """When the server writes down what it has accepted."""
     signal: Literal["kill", "term", "mixed"] = "kill"
     rate: float = 20.0
     """Turns submitted a second."""
@@ -57,5 +61,6 @@ class Plan:
         ways: tuple[Fault, ...] = ("kill", "term") if self.signal == "mixed" else (self.signal,)
         faults = [random.choice(ways) for _ in range(self.kills)]
         faults += ["stop"] * self.stops
+        faults += ["redis"] * self.redis
         random.shuffle(faults)
         return faults

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tests.chaos.evidence import Evidence, Hit
-from tests.chaos.guarantees.recovery import recoveries
+from tests.chaos.guarantees.recovery import pauses, recoveries
 from tests.chaos.oracle import Verdict
 
 SHOWN: Final = 3
@@ -59,6 +59,8 @@ def _recovery(evidence: Evidence) -> Iterator[str]:
         for hits in sorted({times[hit.turn_id] for hit, _ in of_fault} - {1}):
             seconds = [seconds for hit, seconds in of_fault if times[hit.turn_id] == hits]
             yield _line(f"{fault}: to the answer of turns hit {hits} times", seconds)
+    if evidence.outages:
+        yield _line("redis: to the next provider call", pauses(evidence))
     yield _line("never hit: from coming up to the answer", list(_undisturbed(evidence)))
 
 

@@ -33,7 +33,8 @@ class Stage:
         self._stack = stack
         self._count = 0
         self.late: Counter[str] = Counter()
-        self.redis_url = stack.enter_context(RedisServer()).url
+        self.redis = stack.enter_context(RedisServer(options={"appendfsync": plan.durability}))
+        self.redis_url = self.redis.url
         voice = provider.settings(plan.words, plan.gap, plan.silence)
         self.provider = self._start("tests.chaos.provider", voice)
         self._settings = {

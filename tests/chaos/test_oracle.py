@@ -46,6 +46,7 @@ def honest() -> Evidence:
         refused=[],
         readings=[Reading(HIT, 10.0, list(enumerate(facts[HIT].log, start=1)))],
         hits=[Hit("kill", HIT, 1, "streaming", 15.0), Hit("term", BACK, 1, "streaming", 28.0)],
+        outages=[9.0],
         held_after_exit=[],
         late={},
         facts=facts,
@@ -215,6 +216,10 @@ def _kept_for_ever(evidence: Evidence) -> None:
     evidence.facts[NEXT] = evidence.facts[NEXT]._replace(expires=False)
 
 
+def _no_call_after_an_outage(evidence: Evidence) -> None:
+    evidence.outages.append(1_000.0)
+
+
 LIES: list[tuple[Lie, set[str]]] = [
     (_submission_refused, {"accepted"}),
     (_turn_is_gone, {"answered"}),
@@ -243,6 +248,7 @@ LIES: list[tuple[Lie, set[str]]] = [
     (_lost_without_a_death, {"attempts_are_deaths"}),
     (_hand_back_counted, {"attempts_are_deaths"}),
     (_too_slow, {"recovered_in_time"}),
+    (_no_call_after_an_outage, {"consuming_again"}),
     (_held_after_exit, {"handed_back"}),
     (_lease_left, {"nothing_left"}),
     (_kept_for_ever, {"nothing_left"}),

@@ -12,7 +12,7 @@ from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, paid
 from tests.support.waiting import eventually
-from worker.contract.batches import UPLOAD_BYTES, Dead
+from worker.contract.batches import UPLOAD_BYTES
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
 from worker.contract.schemas import (
@@ -20,7 +20,6 @@ from worker.contract.schemas import (
     Batch,
     BatchItem,
     BatchRequest,
-    BatchRow,
     BatchState,
     Lane,
 )
@@ -106,8 +105,8 @@ async def test_slices_grow_with_the_speed_of_items(connect: Connect) -> None:
 async def test_a_repeated_claim_brings_the_same_slice(client: TurnClient) -> None:
     """The reply was lost and the connection asked again: no slice may be left that nobody knows of."""
     batch = await client.submit_batch(request(10))
-    first = await client.batches.claim(batch.batch_id, "t", intended(""), suspect_busy=False)
-    again = await client.batches.claim(batch.batch_id, "t", intended(""), suspect_busy=False)
+    first = await client.batches.claim(batch.batch_id, "t", intended(""))
+    again = await client.batches.claim(batch.batch_id, "t", intended(""))
     assert not isinstance(first, Refused)
     assert not isinstance(again, Refused)
     assert again._replace(waited=first.waited) == first
@@ -185,7 +184,7 @@ async def test_a_slice_that_is_handed_back_is_done_again(connect: Connect) -> No
     assert (await finished(client, batch)).completed == 40
 
 
-async def test_some_crashes_make_suspects_and_three_deaths_an_error(connect: Connect) -> None:
+async def test_some_crashes_make_single_suspects(connect: Connect) -> None:
     client = await connect(batch_window=1)
     batch = await client.submit_batch(request(8))
     await (await running(client, batch)).answer_all(latency_ms=250)
@@ -197,34 +196,46 @@ async def test_some_crashes_make_suspects_and_three_deaths_an_error(connect: Con
     for index in poison:
         alone = await running(client, batch)
         assert (alone.items, alone.taken.suspect) == ([index], True)
-        if index != poison[0]:
-            await alone.answer_all()
-            continue
-        for death in range(1, 4):
-            answer = await kill(client.batches, batch.batch_id, index)
-            if death < 3:
-                assert answer == "queued"
-                while (alone := await running(client, batch)).items != [index]:
-                    await alone.answer_all()
-                assert alone.taken.suspect
-        assert isinstance(answer, Dead)
-        assert (answer.position, answer.item.id) == (index, f"id-{index}")
-        row = BatchRow(index=index, id=answer.item.id, status="error")
-        stored = await client.batches.store(batch.batch_id, index, answer.fence, [row], calls=[], over=True)
-        assert stored.accepted
-        break
+        await alone.answer_all()
     done = await finished(client, batch)
-    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 7, 1)
+    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 8, 0)
 
 
-async def test_a_suspect_waits_for_another_process(connect: Connect) -> None:
-    client = await connect(batch_window=1)
+async def test_a_suspect_whose_worker_dies_is_never_given_up(connect: Connect) -> None:
+    client = await connect(batch_window=1, max_attempts=2)
     batch = await client.submit_batch(request(1))
-    for _ in range(SUSPECT_AFTER):
-        await running(client, batch)
-        await kill(client.batches, batch.batch_id, 0)
-    assert await take(client.batches, batch.batch_id, suspect_busy=True) == Refused("later", "handed out")
-    assert (await running(client, batch)).taken.suspect
+    for crash in range(6):
+        taken = await running(client, batch)
+        assert (taken.items, taken.taken.suspect) == ([0], crash > 0)
+        assert await kill(client.batches, batch.batch_id, 0) == "queued"
+    await (await running(client, batch)).answer_all()
+    assert (await finished(client, batch)).completed == 1
+
+
+async def test_a_slice_that_others_gave_more_attempts_is_split_when_it_is_handed_back(
+    connect: Connect,
+) -> None:
+    patient, strict = await connect(batch_window=1, max_attempts=9), await connect(max_attempts=2)
+    batch = await patient.submit_batch(request(8))
+    await (await running(patient, batch)).answer_all(latency_ms=250)
+    several = await running(patient, batch)
+    assert len(several.items) == 4
+    await kill(patient.batches, batch.batch_id, several.items[0])
+    together = await running(strict, batch)
+    assert (together.items, together.taken.suspect) == (several.items, True)
+    assert await together.hand_back() == "queued"
+    assert (await running(strict, batch)).items == several.items[:1]
+
+
+async def test_the_calls_of_one_claim(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(1))
+    taken = await running(client, batch)
+    first, second = paid(taken.call_id(0)), intended(taken.call_id(0, 2))
+    await client.turns.ledger(batch.batch_id, settled=[first], intended=[second])
+    assert await client.batches.calls(taken.taken) == [first, second]
+    await taken.hand_back()
+    again = await running(client, batch)
+    assert [call.call_id for call in await client.batches.calls(again.taken)] == [again.call_id(0)]
 
 
 async def test_lost_calls_of_a_dead_slice(client: TurnClient) -> None:
@@ -258,6 +269,27 @@ async def test_cancelling_lets_the_running_items_end(client: TurnClient) -> None
     assert (await client.stats()).ready == 0
 
 
+async def test_a_cancelled_batch_hides_no_answer_behind_a_hole(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(40))
+    slices = [await running(client, batch) for _ in range(9)]
+    answered = [index for taken in (slices[1], slices[4], slices[8]) for index in taken.items]
+    for taken in (slices[1], slices[4], slices[8]):
+        await taken.answer_all()
+    assert await client.results(batch.batch_id) == [], "the first is still running"
+    await client.cancel_batch(batch.batch_id)
+    for taken in slices:
+        await taken.hand_back()
+    assert (await client.batch(batch.batch_id)).state is BatchState.CANCELLED
+    rows = await client.results(batch.batch_id)
+    assert [row.index for row in rows] == answered
+    for limit in (1, 2, 3):
+        found: list[int] = []
+        while page := await client.results(batch.batch_id, after=found[-1] + 1 if found else 0, limit=limit):
+            assert len(page) <= limit
+            found += [row.index for row in page]
+        assert found == answered
+
+
 async def test_cancelling_a_batch_that_nobody_runs(client: TurnClient) -> None:
     batch = await client.submit_batch(request(5))
     assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLED
@@ -282,7 +314,7 @@ async def test_other_tenants_and_ids_have_no_batch(client: TurnClient) -> None:
             await client.results(batch_id)
         with pytest.raises(NotFound):
             await client.cancel_batch(batch_id)
-    unknown = await client.batches.claim("batch_00" + "0" * 20, "t", intended(""), suspect_busy=False)
+    unknown = await client.batches.claim("batch_00" + "0" * 20, "t", intended(""))
     assert unknown == Refused("gone", "")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aiforge.core.events import Cancelled, Queued
@@ -9,6 +11,7 @@ from tests.support.servers import RedisServer
 from tests.support.turns import answered, claim, crash, read, state, submit
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
+from worker.contract.readers import Listener
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import TurnFailure, TurnState
 
@@ -39,15 +42,15 @@ async def test_a_running_turn_is_asked_through_the_control_channel(
 ) -> None:
     place = await submit(client)
     running = await claim(client.turns, place)
-    async with client.connection.client.pubsub() as control:
-        await control.subscribe(client.turns.keys.control())
-        assert (await control.get_message(timeout=5))["type"] == "subscribe"
+    listener = Listener(client.connection, client.turns.keys)
+    async with listener.subscribe(client.turns.keys.control()) as control:
         assert (await client.cancel(place.turn_id)).state is TurnState.RUNNING
-        message = await control.get_message(timeout=5)
-    assert message["data"] == place.turn_id.encode()
+        async with asyncio.timeout(5):
+            assert await control.get() == f"{place.turn_id} cancel".encode()
+    await listener.close()
     other = await submit(client)
     await claim(client.turns, other)
-    assert await client.turns.cancels_asked([other.turn_id, place.turn_id]) == [place.turn_id]
+    assert await client.turns.stops_asked([other.turn_id, place.turn_id]) == {place.turn_id: "cancel"}
     outcome = TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled"))
     assert (await running.finish(TurnState.CANCELLED, outcome, events=[Cancelled()])).accepted
     assert server.ask("HEXISTS", client.turns.keys.turn(place.turn_id), "cancel") == 0
@@ -61,7 +64,7 @@ async def test_a_cancellation_outlives_a_crash(client: TurnClient) -> None:
     await client.cancel(place.turn_id)
     await crash(client.turns, running)
     await claim(client.turns, place)
-    assert await client.turns.cancels_asked([place.turn_id]) == [place.turn_id]
+    assert await client.turns.stops_asked([place.turn_id]) == {place.turn_id: "cancel"}
 
 
 async def test_a_finished_turn_stays_as_it_is(client: TurnClient) -> None:

@@ -8,18 +8,19 @@ import msgspec
 import pytest
 
 from aiforge.core.events import Reset, Started
+from aiforge.core.types import ConfigError
 from tests.support.servers import RedisServer
-from tests.support.turns import SUSPECT_AFTER, answered, claim, crash, expire, intended, read, submit
+from tests.support.turns import Connect, answered, claim, crash, expire, intended, read, submit
 from worker.contract.client import TurnClient
 from worker.contract.schemas import TURN_VERSION, ConversationSettings, StoredMessage, TurnState
+from worker.contract.settings import ContractSettings
 from worker.contract.store import Claim, Place, Refused, new_token
 
 pytestmark = pytest.mark.anyio
 
 
-async def take(client: TurnClient, place: Place, token: str = "token", **options: bool) -> Claim | Refused:
-    suspect_busy = options.get("suspect_busy", False)
-    return await client.turns.claim(place, "w", intended(f"{token}.1"), token, suspect_busy=suspect_busy)
+async def take(client: TurnClient, place: Place, token: str = "token") -> Claim | Refused:
+    return await client.turns.claim(place, "w", intended(f"{token}.1"), token)
 
 
 async def test_a_claim_brings_request_settings_and_window(client: TurnClient) -> None:
@@ -86,15 +87,23 @@ async def test_the_next_attempt_begins_with_a_reset(client: TurnClient) -> None:
     assert (await client.turn(place.turn_id)).attempts == 2
 
 
-async def test_one_suspect_at_a_time(client: TurnClient) -> None:
+@pytest.mark.parametrize("max_attempts", [2, 3, 5])
+async def test_the_last_attempt_is_a_suspects(connect: Connect, max_attempts: int) -> None:
+    client = await connect(max_attempts=max_attempts)
     place = await submit(client)
-    for _ in range(SUSPECT_AFTER):
-        await crash(client.turns, await claim(client.turns, place))
-    assert await take(client, place, suspect_busy=True) == Refused("later", "")
-    assert (await client.turn(place.turn_id)).state is TurnState.QUEUED
-    claimed = await take(client, place)
-    assert isinstance(claimed, Claim)
-    assert claimed.suspect
+    for _ in range(max_attempts - 1):
+        running = await claim(client.turns, place)
+        assert not running.claim.suspect
+        await crash(client.turns, running)
+    first, again = await take(client, place), await take(client, place)
+    assert isinstance(first, Claim)
+    assert isinstance(again, Claim)
+    assert (first.suspect, again.suspect) == (True, True)
+
+
+def test_one_attempt_would_prove_nothing() -> None:
+    with pytest.raises(ConfigError, match=r"MAX_ATTEMPTS.*greater than or equal to 2"):
+        ContractSettings(max_attempts=1)
 
 
 async def test_a_lease_lasts_as_long_as_the_settings_say(client: TurnClient, server: RedisServer) -> None:

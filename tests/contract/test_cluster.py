@@ -12,6 +12,7 @@ from tests.support.servers import RedisServer, free_port
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import Connect, answered, claim, crash, intended, paid, read, submit
 from tests.support.waiting import eventually
+from worker.contract.agent_store import RedisStore
 from worker.contract.client import TurnClient
 from worker.contract.keys import SHARDS
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, ConversationSettings, TurnState
@@ -72,3 +73,17 @@ async def test_every_batch_script_keeps_to_its_slot(client: TurnClient) -> None:
     await kill(client.batches, batch.batch_id, third.taken.start)
     assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLED
     assert len(await client.results(batch.batch_id)) == 1
+
+
+async def test_every_script_of_an_agents_conversation_keeps_to_its_slot(
+    server: RedisServer, client: TurnClient, namespace: str
+) -> None:
+    store = RedisStore(server.url, namespace=namespace)
+    for number in (1, 2):
+        await store.append("user-42", number, b"x")
+    await store.compact("user-42", 2, b"y")
+    assert await store.read("user-42") == [(2, b"y")]
+    assert await store.conversations() == ["user-42"]
+    await store.delete("user-42")
+    assert await store.conversations() == []
+    await store.close()

@@ -53,7 +53,7 @@ async def life(store: TurnStore, sound: TurnClient, conversation: str) -> tuple[
     """Submit, claim, append and commit over one connection, and what is there afterwards."""
     place, request = new_place("default", conversation), TurnRequest(message="Hello?")
     await store.submit(place, request, digest="d")
-    granted = await store.claim(place, "w", intended(f"{conversation}.1"), "t", suspect_busy=False)
+    granted = await store.claim(place, "w", intended(f"{conversation}.1"), "t")
     assert isinstance(granted, Claim)
     running = Running(store, granted)
     assert await running.tokens("a", "b")

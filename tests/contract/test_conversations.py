@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from aiforge.core.content import MAX_MESSAGE_BYTES
 from tests.support.turns import answered
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.schemas import (
     MAX_BATCH_ITEMS,
-    MAX_MESSAGE_BYTES,
     BatchItem,
     BatchRequest,
     ConversationSettings,
@@ -70,7 +70,10 @@ async def test_ids_that_cannot_be(client: TurnClient, conversation_id: str) -> N
         (TurnRequest(message=""), "message"),
         (TurnRequest(message=" \n"), "message"),
         (TurnRequest(message=[]), "message"),
-        (TurnRequest(message=[{"text": "no type"}]), "message"),
+        (TurnRequest(message=[{"text": "no type"}]), "message[0]"),
+        (TurnRequest(message=[{"type": "text", "text": "a"}, {"type": "video"}]), "message[1].type"),
+        (TurnRequest(message=[{"type": "text", "text": "", "b": [[[[[[[[[[[[[[[]]]]]]]]]]]]]]]}]), "message"),
+        (TurnRequest(message="x", max_tokens=10**30), "max_tokens"),
         (TurnRequest(message="\ud800"), "message"),
         (TurnRequest(message="x" * (MAX_MESSAGE_BYTES + 1)), "message"),
         (TurnRequest(message="x", temperature=2.1), "temperature"),
@@ -107,6 +110,23 @@ async def test_keys_that_cannot_be(client: TurnClient, key: str) -> None:
     with pytest.raises(InvalidInput) as invalid:
         await client.submit(TurnRequest(message="Hello?"), idempotency_key=key)
     assert invalid.value.param == "client_message_id"
+
+
+@pytest.mark.parametrize(
+    ("settings", "param"),
+    [
+        (ConversationSettings(model=""), "model"),
+        (ConversationSettings(max_tokens=10**30), "max_tokens"),
+        (ConversationSettings(temperature=3), "temperature"),
+        (ConversationSettings(tools=["no_such_tool"]), "tools"),
+    ],
+)
+async def test_settings_that_cannot_be(
+    client: TurnClient, settings: ConversationSettings, param: str
+) -> None:
+    with pytest.raises(InvalidInput) as invalid:
+        await client.create_conversation(settings)
+    assert invalid.value.param == param
 
 
 @pytest.mark.parametrize("memory_k", [0, 1_001, -1])

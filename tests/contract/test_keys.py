@@ -27,13 +27,13 @@ def test_every_key_of_a_turn_has_one_slot() -> None:
     for conversation in ("user-42", "a", "x" * 128, "..", "}{"):
         turn_id = new_turn_id(shard_of("default", conversation))
         names = KEYS.of_turn(turn_id, "default", conversation)
-        assert len(set(names)) == 11
+        assert len(set(names)) == 16
         assert len({key_slot(name.encode()) for name in names}) == 1
 
 
 def test_every_key_of_a_batch_has_one_slot() -> None:
     names = KEYS.of_batch(new_batch_id("default"))
-    assert len(set(names)) == 11
+    assert len(set(names)) == 12
     assert len({key_slot(name.encode()) for name in names}) == 1
 
 
@@ -56,8 +56,14 @@ def test_ids_carry_their_shard() -> None:
     assert shard_of_id(f"{batch_id}/17") == shard_of_id(batch_id)
 
 
+@pytest.mark.parametrize("text", ["a", "-", "...", ".a", "a.", "..a", ".-.", "x" * 128])
+def test_ids_that_a_conversation_can_have(text: str) -> None:
+    assert is_conversation_id(text)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "../x", "a:b", "*", "{tag}", "a\x00", "x" * 10_000, "é", "a b", "a\n", "64" + "0" * 20]
+    "text",
+    ["", ".", "..", "../x", "a:b", "*", "{tag}", "a\x00", "x" * 10_000, "é", "a b", "a\n", "64" + "0" * 20],
 )
 def test_what_is_no_id(text: str) -> None:
     assert not is_turn_id(text)

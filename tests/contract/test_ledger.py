@@ -188,3 +188,16 @@ async def test_totals_are_per_model(client: TurnClient) -> None:
     await running.answer("Hi", calls=[odd])
     spent = [sums["usd"] for sums in (await client.stats()).totals.values()]
     assert spent == [Decimal("0.5")]
+
+
+async def test_a_sum_that_no_number_holds_breaks_no_commit(client: TurnClient) -> None:
+    """Whatever a provider or a price says: the answer is stored, each call has its row."""
+    huge = Usage(input_tokens=2**62, output_tokens=2**62, cached_tokens=2**62, reasoning_tokens=2**62)
+    for number in range(3):
+        place = await submit(client, conversation_id="c")
+        running = await claim(client.turns, place)
+        call = paid(running.call_id, cost=Decimal(9_000_000), usage=huge)
+        assert (await running.answer(f"answer {number}", calls=[call])).accepted
+        assert (await client.turn(place.turn_id)).answer == f"answer {number}"
+        assert await outcomes(client, place.turn_id) == {running.call_id: "ok"}
+    assert (await totals(client))["usd"] == Decimal(9_000_000)

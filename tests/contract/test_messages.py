@@ -12,10 +12,12 @@ from tests.support.servers import RedisServer
 from tests.support.turns import submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
+from worker.contract.knock import Knocker, message
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, Lane
 from worker.contract.settings import ContractSettings
 from worker.contract.wake import Waker
+from worker.transport import wake_up
 
 pytestmark = pytest.mark.anyio
 
@@ -57,8 +59,11 @@ async def depths(client: TurnClient, expected: dict[Lane, int]) -> bool:
     return (await client.stats()).depth == expected
 
 
-async def test_many_wake_ups_at_once(client: TurnClient, server: RedisServer, namespace: str) -> None:
-    waker = Waker(client.settings)
+@pytest.mark.parametrize("sender", [Waker, Knocker])
+async def test_many_wake_ups_at_once(
+    sender: type[Waker | Knocker], client: TurnClient, server: RedisServer, namespace: str
+) -> None:
+    waker = sender(client.settings)
     ids = [f"00{number:020x}" for number in range(1_300)]
     for work in ids:
         waker.wake(work)
@@ -68,6 +73,24 @@ async def test_many_wake_ups_at_once(client: TurnClient, server: RedisServer, na
         for raw in waiting(server, namespace, Lane.CHAT)
     ]
     assert sorted(sent) == ids
+
+
+def test_the_transport_reads_the_same_of_both_senders() -> None:
+    work = "00" + "a" * 20
+    ours = json.loads(message(work, TASKS[Lane.CHAT], "q"))
+    celerys = {
+        "body": base64.b64encode(json.dumps([[work], {}, {"callbacks": None}]).encode()).decode(),
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "headers": {"id": "i", "task": TASKS[Lane.CHAT], "lang": "py", "retries": 0},
+        "properties": {**ours["properties"], "delivery_mode": 2, "reply_to": None},
+    }
+    taken, of_celery = wake_up(ours), wake_up(celerys)
+    assert isinstance(taken, dict)
+    assert isinstance(of_celery, dict)
+    for read in (taken, of_celery):
+        del read["headers"]["id"], read["headers"]["root_id"], read["properties"]["correlation_id"]
+    assert taken == of_celery
 
 
 def test_settings_that_cannot_be() -> None:

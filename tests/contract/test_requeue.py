@@ -6,9 +6,9 @@ import pytest
 
 from aiforge.core.events import Failed
 from tests.support.servers import RedisServer
-from tests.support.turns import SUSPECT_AFTER, claim, crash, expire, intended, read, state, submit
+from tests.support.turns import DEAD, SUSPECT_AFTER, claim, crash, die, expire, intended, read, state, submit
 from worker.contract.client import TurnClient
-from worker.contract.schemas import TurnFailure, TurnState
+from worker.contract.schemas import TurnState
 from worker.contract.store import Refused
 
 pytestmark = pytest.mark.anyio
@@ -48,23 +48,47 @@ async def test_a_queued_turn_cannot_be_requeued(client: TurnClient) -> None:
     assert await client.turns.requeue(place, 0) == ("refused", None)
 
 
-async def test_a_turn_that_kills_its_worker_is_dead_lettered(client: TurnClient) -> None:
-    """A few crashes make it a suspect; three more deaths as the sole suspect end it."""
-    last = SUSPECT_AFTER + client.settings.max_attempts
+async def test_a_turn_that_kills_its_process_is_dead_lettered(client: TurnClient) -> None:
+    """Two crashes make it a suspect; when it dies alone, that is its end."""
     place = await submit(client, conversation_id="c")
     following = await submit(client, conversation_id="c")
-    for attempt in range(1, last + 1):
-        running = await claim(client.turns, place)
-        assert running.claim.suspect == (attempt > SUSPECT_AFTER)
-        assert await crash(client.turns, running) == ("dead" if attempt == last else "queued")
+    for _ in range(SUSPECT_AFTER):
+        assert await crash(client.turns, await claim(client.turns, place)) == "queued"
+    running = await claim(client.turns, place)
+    assert running.claim.suspect
+    await running.tokens("half an ans")
+    assert await die(client.turns, running) == ("dead", following.turn_id)
+    assert await die(client.turns, running) == ("refused", None)
     turn = await client.turn(place.turn_id)
-    assert (turn.state, turn.attempts) == (TurnState.FAILED, last)
-    assert turn.error == TurnFailure("dead_lettered", "every worker that ran this died")
-    assert [event for _, event in await read(client, place)][-1] == Failed(
-        turn.error.code, turn.error.message
-    )
+    assert (turn.state, turn.attempts, turn.error) == (TurnState.FAILED, client.settings.max_attempts, DEAD)
+    assert [event for _, event in await read(client, place)][-1] == Failed(DEAD.code, DEAD.message)
+    assert [call.outcome for call in await client.turns.calls(place.turn_id)] == ["lost"] * 3
     assert await state(client, following) is TurnState.QUEUED
     await claim(client.turns, following)
+
+
+async def test_a_suspect_whose_worker_dies_is_never_given_up(client: TurnClient) -> None:
+    """Who killed the worker is not known: nothing but its own process's death is held against a turn."""
+    place = await submit(client)
+    for attempt in range(1, 10):
+        running = await claim(client.turns, place)
+        assert running.claim.suspect == (attempt > SUSPECT_AFTER)
+        assert await crash(client.turns, running) == "queued"
+    assert (await (await claim(client.turns, place)).answer("at last")).accepted
+
+
+async def test_only_the_one_that_holds_a_turn_can_declare_it_dead(client: TurnClient) -> None:
+    place = await submit(client)
+    for _ in range(SUSPECT_AFTER):
+        await crash(client.turns, await claim(client.turns, place))
+    late = await claim(client.turns, place)
+    await crash(client.turns, late)
+    assert await die(client.turns, late) == ("refused", None)
+    present = await claim(client.turns, place)
+    assert await die(client.turns, late) == ("refused", None)
+    assert (await present.answer("Hi")).accepted
+    assert await die(client.turns, present) == ("refused", None)
+    assert await state(client, place) is TurnState.COMPLETED
 
 
 async def test_the_reaper_is_told_of_what_is_overdue(client: TurnClient, server: RedisServer) -> None:
@@ -107,6 +131,6 @@ async def test_a_turn_that_ran_once_is_handed_on_with_its_waiting_place(client: 
     """A crash keeps the conversation's order: nobody overtakes the turn that is tried again."""
     first, second = [await submit(client, conversation_id="c") for _ in range(2)]
     await crash(client.turns, await claim(client.turns, first))
-    granted = await client.turns.claim(second, "w", intended("c"), "t", suspect_busy=False)
+    granted = await client.turns.claim(second, "w", intended("c"), "t")
     assert granted == Refused("refused", "waiting")
     assert (await (await claim(client.turns, first)).answer("1")).following == second.turn_id

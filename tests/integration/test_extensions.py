@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import pytest
 from aiforge.testing import FakeProvider, Reply, ToolCall
 from tests.support.processes import Start
 from tests.support.turns import Connect
+from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import InvalidInput
-from worker.contract.schemas import TurnRequest
+from worker.contract.schemas import BatchItem, BatchRequest, TurnRequest
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +27,22 @@ async def test_a_worker_answers_with_a_provider_named_by_its_path(
     assert (await client.wait(plain.turn_id, 30)).answer == "default of the house"
     done = await client.wait(named.turn_id, 30)
     assert (done.answer, done.cost) == ("large of the house", None)
+
+
+async def test_what_runs_in_a_worker_sees_the_turn_that_it_works_for(
+    client: TurnClient, worker_process: Start
+) -> None:
+    worker_process(provider="tests.support.house:herald")
+    turn = await client.submit(
+        TurnRequest(message="Hi", metadata={"tenant": "acme"}), conversation_id="user-42"
+    )
+    seen = (await client.wait(turn.turn_id, 30)).answer
+    assert json.loads(seen or "") == ["Hi", "user-42", turn.turn_id, {"tenant": "acme"}]
+    parts = [{"type": "text", "text": "in"}, {"type": "text", "text": "parts"}]
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message=parts)], metadata={"a": "b"}))
+    done = await eventually(lambda: client.results(batch.batch_id))
+    item = f"{batch.batch_id}.0"
+    assert json.loads(done[0].answer or "") == ["in\nparts", item, item, {"a": "b"}]
 
 
 async def test_a_setting_offers_more_tools_to_the_service(

@@ -27,7 +27,7 @@ from celery.events.state import State
 
 from aiforge.core.events import Token
 from aiforge.testing import FakeProvider, Gate, Reply
-from tests.support.messages import garbage, message
+from tests.support.messages import garbage, message, published_garbage
 from tests.support.processes import Service
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
@@ -98,6 +98,11 @@ class Stack:
     def push(self, raw: str | bytes) -> None:
         """Put anything on the queue of turns."""
         self.redis.lpush(f"{Keys(NAMESPACE).broker_prefix()}{queue(NAMESPACE, Lane.CHAT)}", raw)
+
+    def publish(self, raw: str) -> None:
+        """Send anything to whoever listens to Celery's control."""
+        heard = self.redis.publish(f"{Keys(NAMESPACE).broker_prefix()}/0.celery.pidbox", raw)
+        assert heard, "nobody listens"
 
     def dropped(self, reason: str) -> int:
         found = re.search(
@@ -252,6 +257,18 @@ async def test_garbage_is_counted_and_dropped(stack: Stack, client: TurnClient) 
     assert (await client.wait(turn.turn_id, 20)).state is TurnState.COMPLETED
     await eventually(lambda: stack.unacknowledged == 0)
     assert stack.worker.running
+
+
+async def test_published_garbage_is_counted_and_dropped(
+    stack: Stack, client: TurnClient, celery: Celery
+) -> None:
+    before, nothings = stack.dropped("garbage"), published_garbage()
+    for nothing in nothings:
+        stack.publish(nothing)
+    await eventually(lambda: stack.dropped("garbage") - before == len(nothings))
+    assert len(_asked(celery).ping()) == 1
+    turn = await client.submit(TurnRequest(message="Still there?"))
+    assert (await client.wait(turn.turn_id, 20)).state is TurnState.COMPLETED
 
 
 async def test_a_killed_child_is_replaced_and_has_nothing_in_flight(

@@ -7,10 +7,9 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tests.support.turns import SUSPECT_AFTER
 from worker.contract.schemas import BatchState
 
-MAX_DEATHS: Final = 2
+MAX_ATTEMPTS: Final = 3
 ITEMS_A_SECOND: Final = 4
 """As fast as the model's items are from the first row on."""
 
@@ -22,11 +21,10 @@ class Part:
     start: int
     count: int
     crashes: int = 0
-    deaths: int = 0
 
     @property
     def suspect(self) -> bool:
-        return self.crashes >= SUSPECT_AFTER
+        return self.crashes >= MAX_ATTEMPTS - 1
 
     @property
     def indexes(self) -> range:
@@ -66,17 +64,14 @@ class ModelBatch:
         now = self.running.get(held.part.start)
         return now is not None and now.fence == held.fence
 
-    def next_part(self, *, suspect_busy: bool) -> Part | str:
+    def next_part(self) -> Part | str:
         """What a worker is given next, or why it gets nothing."""
         if self.state is not BatchState.IN_PROGRESS:
             return self.state.value
         if len(self.running) >= self.window:
             return "window"
         if self.redo:
-            part = self.redo.popleft()
-            if not (part.suspect and suspect_busy):
-                return part
-            self.redo.append(part)
+            return self.redo.popleft()
         remaining = self.total - self.cursor
         if remaining <= 0:
             return "handed out"
@@ -114,19 +109,14 @@ class ModelBatch:
             return "over"
         if part.suspect:
             again = [index for index in part.indexes if index not in self.rows]
-            self.redo += [Part(index, 1, part.crashes, part.deaths) for index in again]
+            self.redo += [Part(index, 1, part.crashes) for index in again]
         else:
             self.redo.append(part)
         return "queued"
 
-    def die(self, start: int) -> str:
-        """The worker of a slice died: `queued`, `over`, or `dead` when its item is given up."""
+    def crash(self, start: int) -> str:
+        """The worker of a slice died: `queued` or `over`."""
         held = self.running[start]
-        part = replace(held.part, deaths=held.part.deaths + held.part.suspect, crashes=held.part.crashes + 1)
-        if part.count == 1 and part.deaths >= MAX_DEATHS:
-            self.fence += 1
-            self.running[start] = replace(held, fence=self.fence)
-            self.expired.discard(start)
-            return "dead"
+        part = replace(held.part, crashes=held.part.crashes + 1)
         self.free(start)
         return self.put_back(part)

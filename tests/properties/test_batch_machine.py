@@ -19,14 +19,14 @@ from hypothesis.stateful import (
 )
 
 from aiforge.core.types import ProviderCall
-from tests.properties.batch_model import ITEMS_A_SECOND, MAX_DEATHS, Held, ModelBatch
+from tests.properties.batch_model import ITEMS_A_SECOND, MAX_ATTEMPTS, Held, ModelBatch
 from tests.properties.machine import ScriptMachine, leased, play, sums
 from tests.properties.profiles import SOAK, SUITE
 from tests.support import leaks
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, USAGE, intended, paid
 from worker.contract import records
-from worker.contract.batches import BatchStore, Dead
+from worker.contract.batches import BatchStore
 from worker.contract.connection import Connection
 from worker.contract.schemas import BatchItem, BatchRequest, BatchRow, BatchState
 from worker.contract.settings import ContractSettings
@@ -45,7 +45,7 @@ class BatchMachine(ScriptMachine):
     @initialize(total=st.integers(1, 14), window=st.integers(1, 3))
     def submit(self, total: int, window: int) -> None:
         settings = ContractSettings(
-            namespace=self.namespace, lease_seconds=60, batch_window=window, max_attempts=MAX_DEATHS
+            namespace=self.namespace, lease_seconds=60, batch_window=window, max_attempts=MAX_ATTEMPTS
         )
         self.store = BatchStore(self.connection, settings)
         self.turns = TurnStore(self.connection, settings)
@@ -55,15 +55,14 @@ class BatchMachine(ScriptMachine):
 
     # what workers do
 
-    @rule(target=slices, busy=st.booleans())
-    def claim(self, busy: bool) -> Any:
+    @rule(target=slices)
+    def claim(self) -> Any:
         self.tokens += 1
         token = f"{self.tokens:08x}"
-        expected = self.model.next_part(suspect_busy=busy)
-        got = self.run(self.store.claim(self.batch_id, token, intended(""), suspect_busy=busy))
+        expected = self.model.next_part()
+        got = self.run(self.store.claim(self.batch_id, token, intended("")))
         if isinstance(expected, str):
-            later = expected == "handed out" and self.model.redo
-            assert got == Refused("later" if later else "refused", expected)
+            assert got == Refused("refused", expected)
             return multiple()
         held = self.model.hold(expected, token)
         for index in held.items:
@@ -75,7 +74,7 @@ class BatchMachine(ScriptMachine):
     def claim_again(self, held: Held) -> None:
         """The reply was lost, and the same call comes again while the slice is held."""
         if self.model.holds(held):
-            got = self.run(self.store.claim(self.batch_id, held.token, intended(""), suspect_busy=False))
+            got = self.run(self.store.claim(self.batch_id, held.token, intended("")))
             self.is_given(got, held, [index for index in held.items if index not in self.model.rows])
 
     def is_given(self, got: Any, held: Held, items: list[int]) -> None:
@@ -176,7 +175,7 @@ class BatchMachine(ScriptMachine):
         """A batch whose next items kill their workers."""
         left: list[Held] = []
         for _ in range(times):
-            held = self.claim(busy=False)
+            held = self.claim()
             if isinstance(held, Held):
                 self.crash(held)
                 left.append(held)
@@ -184,7 +183,7 @@ class BatchMachine(ScriptMachine):
 
     @rule(held=slices)
     def take_from_worker(self, held: Held) -> None:
-        """The reaper's part; an item that is given up gets its row under the reaper's own fence."""
+        """The reaper's part."""
         model, start = self.model, held.part.start
         got = self.run(self.store.release(self.batch_id, start, None))
         if start not in model.running or start not in model.expired:
@@ -196,22 +195,7 @@ class BatchMachine(ScriptMachine):
                 call_id = self.call_id(now, index, number)
                 if model.calls.get(call_id) == "intended":
                     model.calls[call_id] = "lost"
-        expected = model.die(start)
-        if expected != "dead":
-            assert got == expected
-            return
-        assert isinstance(got, Dead)
-        assert (got.position, got.fence, got.item.message) == (start, model.fence, f"question {start}")
-        self.give_up(start, got.fence)
-
-    def give_up(self, index: int, fence: int) -> None:
-        """What the reaper writes: a failure without a call."""
-        rows = [_row(index, "error")]
-        got = self.run(self.store.store(self.batch_id, index, fence, rows, calls=[], over=True))
-        assert got.accepted
-        self.model.rows.setdefault(index, "error")
-        self.model.free(index)
-        self.model.end_if_done()
+        assert got == model.crash(start)
 
     def call_id(self, held: Held, index: int, number: int = 1) -> str:
         return f"{self.batch_id}.{held.token}.{index}.{number}"
@@ -239,7 +223,7 @@ class BatchMachine(ScriptMachine):
         assert (int(stored["completed"]), int(stored["failed"])) == (counts["ok"], counts["error"])
         assert int(stored.get("units", 0)) == counts["ok"] * records.units(COST)
         assert seen.lists.get(keys.redo(self.batch_id), []) == [
-            f"{part.start}:{part.count}:{part.crashes}:{part.deaths}" for part in model.redo
+            f"{part.start}:{part.count}:{part.crashes}" for part in model.redo
         ]
         rows = seen.hashes.get(keys.rows(self.batch_id), {})
         status = {int(index): json.loads(row)["status"] for index, row in rows.items()}

@@ -32,7 +32,7 @@ from aiforge.core.events import (
 from aiforge.core.types import ProviderCall
 from tests.properties.machine import ScriptMachine, leased, play, sums
 from tests.properties.profiles import SOAK, SUITE
-from tests.properties.turn_model import MAX_DEATHS, Attempt, ModelConversation, ModelTurn
+from tests.properties.turn_model import MAX_ATTEMPTS, Attempt, ModelConversation, ModelTurn
 from tests.support import leaks
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, intended, paid
@@ -63,7 +63,7 @@ class TurnMachine(ScriptMachine):
     def __init__(self, server: RedisServer, runner: asyncio.Runner, connection: Connection) -> None:
         super().__init__(server, runner, connection)
         settings = ContractSettings(
-            namespace=self.namespace, lease_seconds=60, stream_keep=KEEP, max_attempts=MAX_DEATHS
+            namespace=self.namespace, lease_seconds=60, stream_keep=KEEP, max_attempts=MAX_ATTEMPTS
         )
         self.store = TurnStore(connection, settings)
         self.conversations = {name: ModelConversation(name) for name in "ab"}
@@ -90,23 +90,18 @@ class TurnMachine(ScriptMachine):
     def submit_again(self, turn: ModelTurn) -> None:
         request = TurnRequest(message=turn.message)
         answer, seen = self.run(self.store.submit(self.place(turn), request, digest="d"))
-        assert (answer, seen.state, seen.replayed) == ("replayed", turn.state, True)
+        assert (answer, seen.state) == ("replayed", turn.state)
         with pytest.raises(Conflict):
             self.run(self.store.submit(self.place(turn), request, digest="other"))
 
     @rule(turn=turns)
     def cancel(self, turn: ModelTurn) -> None:
-        outcome = TurnOutcome(error=TurnFailure("cancelled", "cancelled"))
-        answer, following = self.run(self.store.cancel(self.place(turn), outcome, Cancelled()))
+        following = self.run(self.store.cancel(self.place(turn)))
         expected = None
-        if turn.state is TurnState.QUEUED:
-            assert answer == "cancelled"
-            expected = turn.end(TurnState.CANCELLED, [Cancelled()])
-        elif turn.state is TurnState.RUNNING:
-            assert answer == "asked"
+        if turn.state is TurnState.RUNNING:
             turn.cancel_asked = True
-        else:
-            assert answer == "finished"
+        elif not turn.over:
+            expected = turn.end(TurnState.CANCELLED, [Cancelled()])
         assert following == (expected.turn_id if expected else None)
 
     @rule(turn=turns, after=st.integers(0, 30))
@@ -123,24 +118,24 @@ class TurnMachine(ScriptMachine):
 
     # what workers do
 
-    @rule(target=attempts, turn=turns, busy=st.booleans())
-    def claim(self, turn: ModelTurn, busy: bool) -> Any:
+    @rule(target=attempts, turn=turns)
+    def claim(self, turn: ModelTurn) -> Any:
         self.tokens += 1
-        return self.claimed(turn, f"{self.tokens:08x}", busy)
+        return self.claimed(turn, f"{self.tokens:08x}")
 
     @rule(target=attempts, name=st.sampled_from("ab"))
     def claim_head(self, name: str) -> Any:
         head = self.conversations[name].head
-        return self.claim(head, busy=False) if head is not None else multiple()
+        return self.claim(head) if head is not None else multiple()
 
     @rule(target=attempts, attempt=attempts)
     def claim_again(self, attempt: Attempt) -> Any:
         """The reply was lost, and the same call comes again, perhaps much later."""
-        return self.claimed(attempt.turn, attempt.token, busy=False)
+        return self.claimed(attempt.turn, attempt.token)
 
-    def claimed(self, turn: ModelTurn, token: str, busy: bool) -> Any:
+    def claimed(self, turn: ModelTurn, token: str) -> Any:
         call = intended(f"{turn.turn_id}.{token}.1")
-        got = self.run(self.store.claim(self.place(turn), "w", call, token, suspect_busy=busy))
+        got = self.run(self.store.claim(self.place(turn), "w", call, token))
         if turn.state is TurnState.RUNNING and turn.token == token:
             assert isinstance(got, Claim)
             assert (got.fence, got.attempt) == (turn.fence, turn.attempts)
@@ -149,8 +144,6 @@ class TurnMachine(ScriptMachine):
             assert got == Refused("refused", turn.state)
         elif turn.conversation.head is not turn:
             assert got == Refused("refused", "waiting")
-        elif turn.suspect and busy:
-            assert got == Refused("later", "")
         else:
             assert isinstance(got, Claim)
             suspect = turn.suspect
@@ -251,23 +244,36 @@ class TurnMachine(ScriptMachine):
         left: list[Attempt] = []
         while (head := self.conversations[name].head) is not None and len(left) < times:
             if head.state is TurnState.QUEUED:
-                self.claim(head, busy=False)
+                self.claim(head)
             left.append(Attempt(head, head.fence, head.token or ""))
             self.crash(left[-1])
         return multiple(*left)
 
     @rule(turn=turns)
     def take_from_worker(self, turn: ModelTurn) -> None:
-        failure = TurnFailure("dead_lettered", "dead")
-        answer, following = self.run(
-            self.store.requeue(self.place(turn), None, failure=failure, events=DEATH)
-        )
+        answer = self.run(self.store.requeue(self.place(turn), None))
         if turn.state is not TurnState.RUNNING or not turn.expired:
-            assert (answer, following) == ("refused", None)
+            assert answer == ("refused", None)
             return
-        assert answer == turn.die(list(DEATH))
-        head = turn.conversation.head
-        assert following == (head.turn_id if answer == "dead" and head else None)
+        assert answer == ("queued", None)
+        turn.crash()
+
+    @rule(attempt=attempts, outcome=outcomes)
+    def die(self, attempt: Attempt, outcome: str) -> None:
+        """The process died that the turn had to itself, perhaps long after it was given to another."""
+        calls, failure = self.settled(attempt, outcome), TurnFailure("dead_lettered", "dead")
+        answer, following = self.run(
+            self.store.requeue(
+                self.place(attempt.turn), attempt.fence, calls=calls, died=failure, events=DEATH
+            )
+        )
+        expected = None
+        if attempt.current:
+            assert answer == "dead"
+            expected = attempt.turn.die(list(DEATH))
+        else:
+            assert answer == "refused"
+        assert following == (expected.turn_id if expected else None)
 
     @rule()
     def reap(self) -> None:
@@ -295,9 +301,9 @@ class TurnMachine(ScriptMachine):
     def turn_is_right(self, seen: leaks.Picture, turn: ModelTurn) -> None:
         keys = self.store.keys
         stored = seen.hashes[keys.turn(turn.turn_id)]
-        counted = [int(stored.get(name, 0)) for name in ("fence", "attempts", "crashes", "deaths")]
+        counted = [int(stored.get(name, 0)) for name in ("fence", "attempts", "crashes")]
         assert stored["state"] == turn.state
-        assert counted == [turn.fence, turn.attempts, turn.crashes, turn.deaths]
+        assert counted == [turn.fence, turn.attempts, turn.crashes]
         assert ("cancel" in stored) == turn.cancel_asked
         log = [decode(event) for event in seen.lists[keys.log(turn.turn_id)]]
         assert log == turn.events[-KEEP:]
@@ -355,6 +361,7 @@ class TurnMachine(ScriptMachine):
             settings=ConversationSettings(),
             memory_k=20,
             window=[],
+            log=self.store.log(attempt.turn.turn_id),
         )
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from aiforge.core.events import Event, Queued, Reset, Started
-from tests.support.turns import SUSPECT_AFTER
 from worker.contract.schemas import TERMINAL_STATES, TurnState
 
-MAX_DEATHS: Final = 2
+MAX_ATTEMPTS: Final = 3
 
 
 @dataclass(eq=False)
@@ -42,7 +41,6 @@ class ModelTurn:
     fence: int = 0
     attempts: int = 0
     crashes: int = 0
-    deaths: int = 0
     token: str | None = None
     expired: bool = False
     """Its lease has run out and nobody has noticed yet."""
@@ -57,7 +55,7 @@ class ModelTurn:
 
     @property
     def suspect(self) -> bool:
-        return self.crashes >= SUSPECT_AFTER
+        return self.crashes >= MAX_ATTEMPTS - 1
 
     def claim(self, token: str) -> Attempt:
         self.state, self.token, self.expired = TurnState.RUNNING, token, False
@@ -92,17 +90,18 @@ class ModelTurn:
         self.close_calls()
         self.release()
 
-    def die(self, last: list[Event]) -> str:
-        """Its worker died: `queued` to be tried again, or `dead`, with these events."""
-        self.deaths += self.suspect
+    def crash(self) -> None:
+        """Its worker died, and is given another one whatever it is suspected of."""
         self.crashes += 1
         self.token = None
         self.close_calls()
-        if self.deaths < MAX_DEATHS:
-            self.release()
-            return "queued"
-        self.end(TurnState.FAILED, last)
-        return "dead"
+        self.release()
+
+    def die(self, last: list[Event]) -> ModelTurn | None:
+        """The process died that it had to itself; returns the conversation's next turn."""
+        self.crashes += 1
+        self.token = None
+        return self.end(TurnState.FAILED, last)
 
     def end(self, state: TurnState, events: list[Event], answer: str | None = None) -> ModelTurn | None:
         """Commit; returns the conversation's next turn when this one was at its head."""

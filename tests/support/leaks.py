@@ -103,6 +103,13 @@ def problems(seen: Picture) -> list[str]:
     for name, members in seen.zsets.items():
         if _word(seen, name) == "ready":
             found += _not_ready(seen, name, members)
+        elif _word(seen, name) == "due":
+            states = {work: seen.state(work) for work in members}
+            found += [
+                f"{name}: {work} is due and {state}"
+                for work, state in states.items()
+                if state not in ("scheduled", "requires_action")
+            ]
         elif _word(seen, name) == "leases":
             fences = seen.hashes.get(name.replace(":leases", ":fences"), {})
             found += [f"{name}: {work} has no fence" for work in members if work not in fences]
@@ -160,6 +167,10 @@ def _lives_as_documented(seen: Picture, name: str, expires: str, ttl: int) -> bo
         return 0 < ttl <= int(seconds[1]) * 1000
     if expires.startswith("never"):
         return ttl == -1
+    if expires == "with the last turn":
+        conversation = seen.hashes.get(re.sub(r":(?:conv|msgs|turns):", ":conv:", name, count=1), {})
+        lives = int(conversation.get("open", "0")) == 0 and conversation.get("ttl_ms", "0") != "0"
+        return 0 < ttl <= int(conversation["ttl_ms"]) if lives else ttl == -1
     owner = seen.state(name.rpartition(":")[2])
     return ttl > 0 or (owner is not None and owner not in _OVER)
 
@@ -195,9 +206,22 @@ def _not_ready(seen: Picture, name: str, members: list[str]) -> list[str]:
     return found
 
 
+def _open_turns(seen: Picture, name: str) -> int:
+    tenant, _, conversation_id = name.partition(":conv:")[2].partition(":")
+    return sum(
+        fields.get("tenant") == tenant
+        and fields.get("conversation_id") == conversation_id
+        and fields.get("state") not in _OVER
+        for fields in seen.hashes.values()
+    )
+
+
 def _blocked(seen: Picture, name: str, conversation: dict[str, str]) -> list[str]:
     """A conversation with a turn that can never end, or with waiting turns that nothing will start."""
     active = conversation.get("active")
+    counted = _open_turns(seen, name)
+    if conversation.get("open", "0") != str(counted):
+        return [f"{name}: {counted} turns are open, it says {conversation.get('open')}"]
     waiting = seen.lists.get(name.replace(":conv:", ":fifo:", 1), [])
     found = [
         f"{name}: {turn} waits and is {seen.state(turn)}" for turn in waiting if seen.state(turn) != "queued"
@@ -205,9 +229,10 @@ def _blocked(seen: Picture, name: str, conversation: dict[str, str]) -> list[str
     if active is None:
         return found + [f"{name}: {turn} waits for nothing" for turn in waiting]
     state = seen.state(active)
-    if state not in ("queued", "running"):
+    indexes = {"queued": ":ready", "running": ":leases", "requires_action": ":due"}
+    if state not in indexes:
         return [*found, f"{name}: the active turn is {state}"]
-    index = name.partition(":conv:")[0] + (":ready" if state == "queued" else ":leases")
+    index = name.partition(":conv:")[0] + indexes[state]
     return (
         found
         if active in seen.zsets.get(index, [])

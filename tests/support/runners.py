@@ -8,14 +8,17 @@ from typing import Self
 
 from aiforge.core.settings import AIForgeSettings
 from aiforge.testing import FakeProvider
+from tests.support.forks import no_forks
 from worker.contract.client import TurnClient
 from worker.contract.wake import Waker
+from worker.forks import Forks
 from worker.leases import Leases
+from worker.quarantine import Quarantine
 from worker.reaper import Reaper
+from worker.settings import WorkerSettings
 from worker.slices import SliceRunner
 from worker.specs import Specs
 from worker.stream import Flusher
-from worker.suspects import SuspectSlot
 from worker.turns import TurnRunner
 
 
@@ -32,15 +35,28 @@ def library(provider: FakeProvider, **settings: object) -> AIForgeSettings:
 
 
 class LocalWorker:
-    """`async with LocalWorker(client, provider) as worker: await worker.turns.run(turn_id)`."""
+    """`async with LocalWorker(client, provider) as worker: await worker.turns.run(turn_id)`.
 
-    def __init__(self, client: TurnClient, provider: FakeProvider, *, name: str = "local") -> None:
+    Suspects need `forks`; further keywords are settings of the library.
+    """
+
+    def __init__(
+        self,
+        client: TurnClient,
+        provider: FakeProvider,
+        *,
+        name: str = "local",
+        forks: Forks | None = None,
+        **more: object,
+    ) -> None:
         self.draining = False
         self.leases = Leases()
-        self.suspects = SuspectSlot()
         self.waker = Waker(client.settings)
         self.flusher = Flusher(client.turns)
-        specs = Specs(library(provider))
+        settings = library(provider, **more)
+        specs = Specs(settings)
+        forks = forks or no_forks()
+        quarantine = Quarantine(WorkerSettings(**client.settings.model_dump()), settings, forks, self.waker)
         self.turns = TurnRunner(
             worker=name,
             store=client.turns,
@@ -48,7 +64,7 @@ class LocalWorker:
             leases=self.leases,
             specs=specs,
             waker=self.waker,
-            suspects=self.suspects,
+            quarantine=quarantine,
             draining=lambda: self.draining,
         )
         self.slices = SliceRunner(
@@ -57,7 +73,7 @@ class LocalWorker:
             leases=self.leases,
             specs=specs,
             waker=self.waker,
-            suspects=self.suspects,
+            quarantine=quarantine,
             draining=lambda: self.draining,
         )
         self.reaper = Reaper(name, client.turns, client.batches, self.waker)

@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias
 
 from aiforge.core.types import ProviderCall
 from tests.support.turns import COST, USAGE, intended, paid
-from worker.contract.batches import BatchStore, Dead, Slice, Stored
+from worker.contract.batches import BatchStore, Slice, Stored
 from worker.contract.schemas import BatchRow, TurnFailure
 from worker.contract.store import Refused, new_token
 
-Released: TypeAlias = Literal["queued", "refused", "over"] | Dead
+Released: TypeAlias = Literal["queued", "refused", "over"]
 
 
 class Sliced:
@@ -57,18 +57,14 @@ class Sliced:
             row = BatchRow(index=index, id=None, status="error", error=failure)
             await self.store([row], over=index == self.items[-1])
 
-    async def hand_back(
-        self, *, calls: Sequence[ProviderCall] = ()
-    ) -> Literal["queued", "refused", "over"] | Dead:
+    async def hand_back(self, *, calls: Sequence[ProviderCall] = ()) -> Released:
         taken = self.taken
         return await self._store.release(taken.batch_id, taken.start, taken.fence, calls=calls)
 
 
-async def take(
-    store: BatchStore, batch_id: str, *, token: str | None = None, suspect_busy: bool = False
-) -> Sliced | Refused:
+async def take(store: BatchStore, batch_id: str, *, token: str | None = None) -> Sliced | Refused:
     """The batch's next slice."""
-    taken = await store.claim(batch_id, token or new_token(), intended(""), suspect_busy=suspect_busy)
+    taken = await store.claim(batch_id, token or new_token(), intended(""))
     return taken if isinstance(taken, Refused) else Sliced(store, taken)
 
 

@@ -17,8 +17,9 @@ from worker.contract.schemas import StoredMessage, TurnFailure, TurnRequest, Tur
 from worker.contract.store import Claim, Finished, Place, TurnStore, new_token
 
 USAGE: Final = Usage(input_tokens=12, output_tokens=3)
-SUSPECT_AFTER: Final = 3
-"""Crashes that make a turn or slice a suspect, as `prelude.lua` has it."""
+SUSPECT_AFTER: Final = 2
+"""Crashes that make a turn or slice a suspect by default: the third attempt is the last."""
+DEAD: Final = TurnFailure("dead_lettered", "every process that ran this died")
 COST: Final = Decimal("0.000003600001")
 
 
@@ -116,12 +117,11 @@ async def claim(
     *,
     token: str | None = None,
     worker: str = "worker",
-    suspect_busy: bool = False,
 ) -> Running:
     """Take a turn that is expected to be ready."""
     named = token or new_token()
     call = intended(f"{place.turn_id}.{named}.1")
-    granted = await store.claim(place, "worker", call, named, suspect_busy=suspect_busy)
+    granted = await store.claim(place, "worker", call, named)
     assert isinstance(granted, Claim), granted
     return Running(store, granted)
 
@@ -132,14 +132,19 @@ async def expire(store: TurnStore, work: str, shard: int) -> None:
 
 
 async def crash(store: TurnStore, running: Running) -> str:
-    """The worker dies: its lease runs out and the reaper takes the turn. `queued` or `dead`."""
+    """The worker dies: its lease runs out and the reaper takes the turn."""
     place = running.claim.place
     await expire(store, place.turn_id, int(place.turn_id[:2]))
-    failure = TurnFailure("dead_lettered", "every worker that ran this died")
-    answer, _ = await store.requeue(
-        place, None, failure=failure, events=[Failed(failure.code, failure.message)], wake_ms=0
-    )
+    answer, _ = await store.requeue(place, None, wake_ms=0)
     return answer
+
+
+async def die(store: TurnStore, running: Running) -> tuple[str, str | None]:
+    """The process dies that the turn had to itself, and its worker says so."""
+    claim = running.claim
+    return await store.requeue(
+        claim.place, claim.fence, died=DEAD, events=[Failed(DEAD.code, DEAD.message)], wake_ms=0
+    )
 
 
 async def submit(client: TurnClient, message: str = "Hello?", **options: Any) -> Place:

@@ -13,7 +13,6 @@ from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.settings import ContractSettings
 from worker.leases import Held, Leases
-from worker.suspects import SuspectSlot
 
 pytestmark = pytest.mark.anyio
 
@@ -152,12 +151,3 @@ async def test_heartbeats_go_on_after_an_outage(namespace: str) -> None:
                 await eventually(lambda: lease(own, client, turn) > before)
                 assert held.reason is None
                 await stopped(beating)
-
-
-def test_one_suspect_at_a_time() -> None:
-    slot = SuspectSlot()
-    with slot.taken(False) as plain, slot.taken(True) as first, slot.taken(True) as second:
-        assert (plain, first, second, slot.busy) == (True, True, False, True)
-    assert not slot.busy
-    with slot.taken(True) as next_one:
-        assert next_one

@@ -10,11 +10,11 @@ from aiforge.testing import FakeProvider
 from tests.support.runners import LocalWorker
 from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, take
-from tests.support.turns import SUSPECT_AFTER, claim, expire, state, submit
+from tests.support.turns import claim, expire, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.queues import queue
-from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, TurnState
+from worker.contract.schemas import BatchItem, BatchRequest, Lane, TurnState
 from worker.contract.settings import ContractSettings
 
 pytestmark = pytest.mark.anyio
@@ -57,24 +57,6 @@ async def test_a_turn_whose_worker_died_is_woken(
     assert (await client.turn(place.turn_id)).attempts == 2
 
 
-async def test_a_poison_turn_ends_and_lets_the_next_one_pass(
-    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
-) -> None:
-    poison = await submit(client, conversation_id="c")
-    following = await submit(client, conversation_id="c")
-    async with LocalWorker(client, provider) as worker:
-        for _ in range(SUSPECT_AFTER + client.settings.max_attempts):
-            await claim(client.turns, poison)
-            await expire(client.turns, poison.turn_id, int(poison.turn_id[:2]))
-            await worker.reaper.tick()
-        turn = await client.turn(poison.turn_id)
-        assert turn.state is TurnState.FAILED
-        assert turn.error is not None
-        assert turn.error.code == "dead_lettered"
-        await worker.turns.run(following.turn_id)
-    assert await state(client, following) is TurnState.COMPLETED
-
-
 async def test_lost_wake_ups_are_sent_again_and_no_more_than_those(
     client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
 ) -> None:
@@ -109,25 +91,6 @@ async def test_a_slice_whose_worker_died_is_done_again(
         for _ in range(2):
             await worker.slices.run(batch.batch_id)
     assert (await client.batch(batch.batch_id)).completed == 2
-
-
-async def test_a_poison_item_becomes_a_row(client: TurnClient, provider: FakeProvider) -> None:
-    batch = await client.submit_batch(
-        BatchRequest(items=[BatchItem(message="poison", id="p"), BatchItem(message="harmless")])
-    )
-    async with LocalWorker(client, provider) as worker:
-        for _ in range(SUSPECT_AFTER + client.settings.max_attempts):
-            while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
-                if taken.items != [0]:
-                    await taken.answer_all()
-            await expire(client.turns, f"{batch.batch_id}/0", int(batch.batch_id.removeprefix("batch_")[:2]))
-            await worker.reaper.tick()
-    done = await client.batch(batch.batch_id)
-    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 1, 1)
-    row = (await client.results(batch.batch_id))[0]
-    assert (row.id, row.status) == ("p", "error")
-    assert row.error is not None
-    assert row.error.code == "dead_lettered"
 
 
 async def test_a_batch_that_nobody_was_told_of_is_woken(

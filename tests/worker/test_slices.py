@@ -10,7 +10,7 @@ from aiforge.core.types import Usage
 from aiforge.testing import FakeProvider, Gate, Reply, failure
 from tests.support.runners import LocalWorker
 from tests.support.slices import Sliced, kill, take
-from tests.support.turns import SUSPECT_AFTER, Connect
+from tests.support.turns import Connect
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState, Lane
@@ -151,20 +151,6 @@ async def test_a_draining_worker_takes_no_slice(client: TurnClient, provider: Fa
         await worker.slices.run(batch.batch_id)
         await eventually(lambda: depth(client, 3))
     assert (await client.batch(batch.batch_id)).started_at is None
-
-
-async def test_a_suspect_waits_while_another_runs(connect: Connect, provider: FakeProvider) -> None:
-    client = await connect(batch_window=2)
-    batch = await submit(client, 1)
-    for _ in range(SUSPECT_AFTER):
-        assert isinstance(await take(client.batches, batch.batch_id), Sliced)
-        await kill(client.batches, batch.batch_id, 0)
-    async with LocalWorker(client, provider) as worker:
-        with worker.suspects.taken(True):
-            await worker.slices.run(batch.batch_id)
-            assert len(provider.calls) == 0
-        await worker.slices.run(batch.batch_id)
-    assert (await client.batch(batch.batch_id)).completed == 1
 
 
 async def test_a_slice_whose_items_are_all_done(client: TurnClient, provider: FakeProvider) -> None:

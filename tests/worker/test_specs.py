@@ -19,7 +19,7 @@ from worker.contract.schemas import (
     StoredMessage,
     TurnRequest,
 )
-from worker.contract.store import Claim, Place
+from worker.contract.store import Claim, Log, Place
 from worker.specs import Specs, stored
 
 PLACE = Place("00" + "0" * 20, "default", "c")
@@ -28,7 +28,8 @@ PLACE = Place("00" + "0" * 20, "default", "c")
 def claimed(
     request: TurnRequest, settings: ConversationSettings, window: list[StoredMessage] | None = None
 ) -> Claim:
-    return Claim(PLACE, "t", 1, 1, False, 0.0, request, settings, settings.memory_k, window or [])
+    log = Log([], "")
+    return Claim(PLACE, "t", 1, 1, False, 0.0, request, settings, settings.memory_k, window or [], log)
 
 
 def specs(provider: FakeProvider, **settings: object) -> Specs:

@@ -12,7 +12,7 @@ from aiforge.testing import CALL_ID_HEADER, Cut, FakeProvider, Gate, Reply, chec
 from aiforge.testing import ToolCall as Asked
 from tests.support.runners import LocalWorker
 from tests.support.servers import RedisServer
-from tests.support.turns import SUSPECT_AFTER, Connect, claim, crash, expire, read, state, submit
+from tests.support.turns import Connect, claim, expire, read, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.schemas import Lane, TurnRequest, TurnState
@@ -245,24 +245,6 @@ async def test_a_draining_worker_takes_nothing_and_passes_it_on(
 
 async def depth(client: TurnClient, expected: int) -> bool:
     return (await client.stats()).depth[Lane.CHAT] == expected
-
-
-async def test_suspects_run_one_at_a_time(client: TurnClient, provider: FakeProvider) -> None:
-    places = [await submit(client) for _ in range(2)]
-    for place in places:
-        for _ in range(SUSPECT_AFTER):
-            await crash(client.turns, await claim(client.turns, place))
-    provider.push(Reply(chunks=["a", Gate("first"), "b"]), "second")
-    async with LocalWorker(client, provider) as worker:
-        first = worker.start(places[0].turn_id)
-        await said(client, places[0], 1)
-        await worker.turns.run(places[1].turn_id)
-        assert await state(client, places[1]) is TurnState.QUEUED
-        provider.open("first")
-        await first
-        await worker.turns.run(places[1].turn_id)
-    assert [(await client.turn(place.turn_id)).answer for place in places] == ["ab", "second"]
-    assert [(await client.turn(place.turn_id)).attempts for place in places] == [SUSPECT_AFTER + 1] * 2
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
 from worker.contract import records
-from worker.contract.connection import Argument, Connection
+from worker.contract.connection import Connection
 from worker.contract.errors import NotFound
 from worker.contract.keys import Keys, new_batch_id
+from worker.contract.link import Argument
 from worker.contract.schemas import (
     BATCH_VERSION,
     Batch,
@@ -21,13 +23,15 @@ from worker.contract.schemas import (
     BatchState,
 )
 from worker.contract.settings import ContractSettings
-from worker.contract.store import WAKE_MS, Refused
+from worker.contract.store import Refused
+from worker.contract.upkeep import WAKE_MS
 
 UPLOAD_TTL_MS: Final = 3_600_000
+OVER: Final = frozenset({BatchState.COMPLETED, BatchState.CANCELLED})
+"""No further row comes."""
 UPLOAD_ITEMS: Final = 1_000
 UPLOAD_BYTES: Final = 4 * 1024 * 1024
 """One call stores no more than this, or one item: it has to arrive within a command's time."""
-DEAD_LEASE_MS: Final = 10_000
 
 
 class Slice(NamedTuple):
@@ -60,14 +64,6 @@ class Stored(NamedTuple):
     state: str
 
 
-class Dead(NamedTuple):
-    """An item that killed its worker too often; its failure is to be written under `fence`."""
-
-    position: int
-    fence: int
-    item: BatchItem
-
-
 class BatchStore:
     """Typed access to batches; safe to share within one event loop."""
 
@@ -98,17 +94,19 @@ class BatchStore:
         return records.batch(batch_id, await self._record(batch_id, tenant))
 
     async def rows(self, batch_id: str, tenant: str, after: int, limit: int) -> list[BatchRow]:
-        """Finished rows from index `after` on, up to the first that is not finished."""
-        total = int((await self._record(batch_id, tenant))["total"])
-        indexes = range(after, min(after + limit, total))
-        if not indexes:
-            return []
-        stored = await self.connection.command("HMGET", self.keys.rows(batch_id), *indexes)
+        """Up to `limit` rows from index `after` on: to the first that is not there, or when the batch is over
+        all that will ever be there."""
+        record = await self._record(batch_id, tenant)
+        total, over = int(record["total"]), record["state"].decode() in OVER
         rows: list[BatchRow] = []
-        for row in stored:
-            if row is None:
-                break
-            rows.append(msgspec.json.decode(row, type=BatchRow))
+        while after < total and len(rows) < limit:
+            indexes = range(after, min(after + limit, total))
+            for row in await self.connection.command("HMGET", self.keys.rows(batch_id), *indexes):
+                if row is not None and len(rows) < limit:
+                    rows.append(msgspec.json.decode(row, type=BatchRow))
+                elif not over:
+                    return rows
+            after = indexes.stop
         return rows
 
     async def cancel(self, batch_id: str, tenant: str) -> Batch:
@@ -117,13 +115,13 @@ class BatchStore:
         await self._transition("batch_cancel", batch_id, [batch_id, self._ttl_ms])
         return await self.get(batch_id, tenant)
 
-    async def claim(
-        self, batch_id: str, token: str, first_call: ProviderCall, *, suspect_busy: bool
-    ) -> Slice | Refused:
+    async def claim(self, batch_id: str, token: str, first_call: ProviderCall) -> Slice | Refused:
         """Take the next slice; the first provider call of each item is entered in the ledger with it."""
         row = records.encode(msgspec.structs.replace(first_call, call_id="CALL"))
         lease_ms = int(self.settings.lease_seconds * 1000)
-        arguments: list[Argument] = [batch_id, lease_ms, BATCH_VERSION, int(suspect_busy), token, row]
+        arguments: list[Argument] = [
+            batch_id, lease_ms, BATCH_VERSION, self.settings.suspect_after, token, row,
+        ]  # fmt: skip
         why, *rest = await self._transition("batch_claim", batch_id, arguments)
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
@@ -164,22 +162,32 @@ class BatchStore:
 
     async def release(
         self, batch_id: str, start: int, fence: int | None, *, calls: Sequence[ProviderCall] = ()
-    ) -> Literal["queued", "refused", "over"] | Dead:
+    ) -> Literal["queued", "refused", "over"]:
         """Take a slice from its worker: with its fence a hand-back, with None after its lease ran out."""
         arguments: list[Argument] = [
-            batch_id, start, "" if fence is None else fence, self.settings.max_attempts, WAKE_MS,
-            self._ttl_ms, DEAD_LEASE_MS, len(calls), *records.settled(calls),
+            batch_id, start, "" if fence is None else fence, self.settings.suspect_after, WAKE_MS,
+            self._ttl_ms, len(calls), *records.settled(calls),
         ]  # fmt: skip
-        answer, *rest = await self._transition("batch_release", batch_id, arguments)
+        (answer,) = await self._transition("batch_release", batch_id, arguments)
         match answer:
             case b"queued":
                 return "queued"
             case b"over":
                 return "over"
-            case b"dead":
-                return Dead(int(rest[0]), int(rest[1]), msgspec.json.decode(rest[2], type=BatchItem))
             case _:
                 return "refused"
+
+    async def calls(self, taken: Slice) -> list[ProviderCall]:
+        """The provider calls that were made under one claim, or are about to be."""
+        found: list[ProviderCall] = []
+        for index, _ in taken.items:
+            for number in count(1):
+                call_id = taken.call_id(index, number)
+                row = await self.connection.command("HGET", self.keys.ledger(taken.batch_id), call_id)
+                if row is None:
+                    break
+                found.append(msgspec.json.decode(row, type=ProviderCall))
+        return found
 
     async def waiting(self, batch_id: str) -> int:
         """How many more slices could be running now; 0 when the batch is over."""

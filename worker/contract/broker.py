@@ -5,6 +5,7 @@ from __future__ import annotations
 from celery import Celery
 from kombu.entity import Queue
 
+from worker.contract import carrier
 from worker.contract.keys import Keys
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
@@ -13,9 +14,10 @@ from worker.contract.settings import ContractSettings
 
 def celery_application(settings: ContractSettings) -> Celery:
     """A Celery application without tasks; wake-ups carry ids only and may be lost or repeated."""
-    url = settings.broker_url or settings.redis_url
-    assert url is not None
+    url = settings.broker
     application = Celery("aiforge", broker=url, set_as_current=False)
+    if on_redis(url):
+        application.conf.broker_transport = carrier.PATH
     queues = [Queue(queue(settings.namespace, lane)) for lane in Lane]
     application.conf.update(
         task_queues=queues,
@@ -35,9 +37,14 @@ def celery_application(settings: ContractSettings) -> Celery:
     return application
 
 
+def on_redis(url: str) -> bool:
+    """Whether a broker is a Redis."""
+    return url.startswith(("redis", "rediss", "unix"))
+
+
 def transport_options(settings: ContractSettings, url: str) -> dict[str, object]:
     """Redis needs its restore scan every 5 s instead of every 100 s, and lanes in order of priority."""
-    if not url.startswith(("redis", "rediss", "unix")):
+    if not on_redis(url):
         return {}
     return {
         "global_keyprefix": Keys(settings.namespace).broker_prefix(),

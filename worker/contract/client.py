@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import date, timedelta
 from decimal import Decimal
-from typing import Any, Final, Literal, Self
+from typing import Final, Literal, Self
 
 import msgspec
 
-from aiforge.core.events import Cancelled, Event
+from aiforge.core.events import Event
 from aiforge.core.settings import AIForgeSettings
 from aiforge.tools import registry
 from worker.contract import records
 from worker.contract.batches import BatchStore
+from worker.contract.broker import on_redis
+from worker.contract.checks import (
+    check_batch,
+    check_conversation,
+    check_conversation_id,
+    check_message,
+    check_turn,
+)
 from worker.contract.connection import Connection
-from worker.contract.errors import ContractError, InvalidInput, NotFound
-from worker.contract.keys import SHARDS, is_batch_id, is_conversation_id, is_turn_id, shard_of
+from worker.contract.conversations import ConversationStore
+from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound
+from worker.contract.keys import SHARDS, is_batch_id, is_turn_id, shard_of
+from worker.contract.knock import Knocker
 from worker.contract.readers import Reader
-from worker.contract.records import TurnOutcome
 from worker.contract.schemas import (
-    MAX_BATCH_ITEMS,
-    MAX_MESSAGE_BYTES,
     Batch,
     BatchRequest,
     BatchRow,
     Conversation,
     ConversationSettings,
+    Erasure,
     Lane,
+    Line,
     StoredMessage,
     Turn,
-    TurnFailure,
     TurnRequest,
+    TurnState,
 )
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Place, TurnStore, new_place
+from worker.contract.transfer import ConversationExport, check_head, packed
+from worker.contract.usage import Group, UsageRow, read_usage, today
 from worker.contract.wake import Waker
 
 MAX_KEY_LENGTH: Final = 255
@@ -58,11 +71,12 @@ class Stats(msgspec.Struct, frozen=True):
 class TurnClient:
     """Straight to Redis. One client serves one event loop; every method raises ContractError."""
 
-    def __init__(self, settings: ContractSettings, waker: Waker) -> None:
+    def __init__(self, settings: ContractSettings, waker: Waker | Knocker) -> None:
         assert settings.redis_url is not None
         self.settings = settings
         self.connection = Connection(settings.redis_url)
         self.turns = TurnStore(self.connection, settings)
+        self.conversations = ConversationStore(self.connection, settings)
         self.batches = BatchStore(self.connection, settings)
         self._reader = Reader(self.connection, self.turns.keys)
         self._waker = waker
@@ -71,7 +85,7 @@ class TurnClient:
     @classmethod
     async def connect(cls, settings: ContractSettings) -> Self:
         """Raises Unavailable when Redis does not answer."""
-        client = cls(settings, Waker(settings))
+        client = cls(settings, Knocker(settings) if on_redis(settings.broker) else Waker(settings))
         await client.connection.command("PING")
         return client
 
@@ -97,7 +111,8 @@ class TurnClient:
     ) -> Turn:
         """Store a turn and wake a worker when its conversation is idle.
 
-        With the same `idempotency_key` and body, the same turn is returned, marked `replayed`.
+        With the same `idempotency_key` and body, the same turn is returned, marked `replayed`. Raises
+        Conflict (`conversation_busy`, `idempotency_mismatch`), NotFound, Gone or InvalidInput.
         """
         check_turn(request, self._tools)
         if conversation_id is not None:
@@ -107,7 +122,10 @@ class TurnClient:
         answer, turn = await self.turns.submit(
             place, request, digest=digest, create=if_not_exists == "create" or conversation_id is None
         )
-        if answer == "ready":
+        if answer == "replayed" and idempotency_key is not None:
+            return msgspec.structs.replace(turn, replayed=True)
+        # Without a key only this very call can have stored it: its first reply was lost.
+        if answer in ("ready", "replayed"):
             self._waker.wake(turn.turn_id)
         return turn
 
@@ -115,12 +133,16 @@ class TurnClient:
         return await self.turns.turn(_turn(turn_id), tenant)
 
     async def wait(self, turn_id: str, seconds: float, *, tenant: str = "default") -> Turn:
-        """The finished turn, or the turn as it is when `seconds` have passed."""
+        """The finished turn, one that asks a human, or the turn as it is when `seconds` have passed."""
         turn = await self.turn(turn_id, tenant=tenant)
         if turn.finished:
             return turn
         await self._reader.wait(turn_id, seconds)
         return await self.turn(turn_id, tenant=tenant)
+
+    async def last_event(self, turn_id: str, *, tenant: str = "default") -> int:
+        """The number of the turn's last event so far: no reader can have got further."""
+        return await self._reader.last(_turn(turn_id), tenant)
 
     def events(
         self, turn_id: str, *, after: int = 0, tenant: str = "default"
@@ -131,14 +153,68 @@ class TurnClient:
         """
         return self._reader.events(_turn(turn_id), tenant, after)
 
-    async def cancel(self, turn_id: str, *, tenant: str = "default") -> Turn:
-        """Cancel a waiting turn at once, a running one through its worker; a finished one stays as it is."""
+    async def keyed(self, key: str, *, conversation_id: str | None = None, tenant: str = "default") -> Turn:
+        """The turn that was submitted under an idempotency key; NotFound when none was."""
+        return await self.turn(self._place(tenant, conversation_id, key).turn_id, tenant=tenant)
+
+    async def cancel(
+        self, turn_id: str, *, expected: TurnState | None = None, tenant: str = "default"
+    ) -> Turn:
+        """Cancel a turn that does not run at once, a running one through its worker.
+
+        A finished one stays as it is. Raises Conflict (`turn_changed`) unless it is in the `expected` state.
+        """
         place = await self.turns.place(_turn(turn_id), tenant)
-        outcome = TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled before it ran"))
-        _, following = await self.turns.cancel(place, outcome, Cancelled())
+        following = await self.turns.cancel(place, expected=expected)
         if following is not None:
             self._waker.wake(following)
         return await self.turn(turn_id, tenant=tenant)
+
+    async def resume(self, turn_id: str, question_id: str, answer: str, *, tenant: str = "default") -> Turn:
+        """Answer what a paused turn asks. The same answer again changes nothing.
+
+        Raises NotFound for an unknown turn or question, Conflict (`already_answered`, `not_waiting`).
+        """
+        check_message(answer, "answer")
+        place = await self.turns.place(_turn(turn_id), tenant)
+        if await self.turns.resume(place, question_id, answer):
+            self._waker.wake(turn_id)
+        return await self.turn(turn_id, tenant=tenant)
+
+    async def dead_letters(self, *, limit: int = 100, tenant: str = "default") -> list[Turn]:
+        """Turns that were given up because every worker that ran them died, the latest first."""
+        letters = []
+        for turn_id in await self.conversations.dead(limit):
+            try:
+                letters.append(await self.turn(turn_id, tenant=tenant))
+            except NotFound:
+                continue
+        return letters
+
+    async def requeue_dead(self, turn_id: str, *, tenant: str = "default") -> Turn:
+        """Post a dead letter's request again as a new turn of its conversation; the letter is dropped.
+
+        A repetition gives the same new turn. Raises NotFound when there is no such letter.
+        """
+        place = await self.turns.place(_turn(turn_id), tenant)
+        key = f"dead:{turn_id}"
+        if not await self.conversations.is_dead(turn_id):
+            return await self.keyed(key, conversation_id=place.conversation_id, tenant=tenant)
+        request = await self.turns.request(turn_id)
+        turn = await self.submit(
+            msgspec.structs.replace(request, on_busy="enqueue", run_after=None),
+            tenant=tenant,
+            conversation_id=place.conversation_id,
+            idempotency_key=key,
+        )
+        await self.conversations.bury(turn_id)
+        return turn
+
+    async def drop_dead(self, turn_id: str, *, tenant: str = "default") -> None:
+        """Take a turn from the dead letters; it stays failed. Raises NotFound when it is none."""
+        await self.turns.place(_turn(turn_id), tenant)
+        if not await self.conversations.bury(turn_id):
+            raise NotFound(f"turn {turn_id!r} is no dead letter")
 
     async def create_conversation(
         self,
@@ -148,22 +224,77 @@ class TurnClient:
         tenant: str = "default",
     ) -> Conversation:
         """Raises Conflict when the tenant has the conversation already."""
-        if not 1 <= settings.memory_k <= 1_000:
-            raise InvalidInput("memory_k must be from 1 to 1000", param="memory_k")
+        check_conversation(settings, self._tools)
         if conversation_id is not None:
             check_conversation_id(conversation_id)
-        return await self.turns.open(tenant, conversation_id or secrets.token_hex(8), settings)
+        return await self.conversations.open(tenant, conversation_id or secrets.token_hex(8), settings)
 
     async def conversation(self, conversation_id: str, *, tenant: str = "default") -> Conversation:
         check_conversation_id(conversation_id)
-        return await self.turns.conversation(tenant, conversation_id)
+        return await self.conversations.get(tenant, conversation_id)
+
+    async def export(self, conversation_id: str, *, tenant: str = "default") -> ConversationExport:
+        """The whole conversation as one document; raises NotFound."""
+        check_conversation_id(conversation_id)
+        return await self.conversations.export(tenant, conversation_id)
+
+    async def import_conversation(
+        self, document: ConversationExport, *, tenant: str = "default"
+    ) -> Conversation:
+        """Make an exported conversation anew. Raises InvalidInput naming what is wrong, or Conflict."""
+        check_conversation_id(document.conversation_id)
+        check_head(document)
+        try:
+            check_conversation(document.settings, self._tools)
+        except InvalidInput as error:
+            raise InvalidInput(str(error), param=f"settings.{error.param}") from None
+        # A hundred thousand messages take half a second, in which a loop with open streams must go on.
+        messages = await asyncio.to_thread(packed, document.messages, check_message)
+        return await self.conversations.open(
+            tenant,
+            document.conversation_id,
+            document.settings,
+            created_at=document.created_at,
+            messages=messages,
+        )
+
+    async def latest_conversations(
+        self, *, before: tuple[int, str] | None = None, limit: int = 100, tenant: str = "default"
+    ) -> list[tuple[int, Conversation]]:
+        """Conversations by their latest turn, the newest first, with its time in Unix milliseconds.
+
+        `before` is time and id of the last one of the page before.
+        """
+        return await self.conversations.latest(tenant, before, limit)
 
     async def messages(
         self, conversation_id: str, *, after: int = 0, limit: int = 100, tenant: str = "default"
     ) -> list[StoredMessage]:
         """Stored messages in order, without the first `after`."""
         check_conversation_id(conversation_id)
-        return await self.turns.messages(tenant, conversation_id, after, limit)
+        return await self.conversations.messages(tenant, conversation_id, after, limit)
+
+    async def line(self, conversation_id: str, *, tenant: str = "default") -> Line:
+        """The conversation's running turn and those that wait, in order."""
+        check_conversation_id(conversation_id)
+        return await self.conversations.line(tenant, conversation_id)
+
+    async def reorder(
+        self, conversation_id: str, seen: list[str], wanted: list[str], *, tenant: str = "default"
+    ) -> Line:
+        """Put waiting turns into another order; Conflict (`line_changed`) unless they are as `seen`."""
+        check_conversation_id(conversation_id)
+        if sorted(seen) != sorted(wanted) or len(set(wanted)) != len(wanted):
+            raise InvalidInput("the same turns in another order, each once", param="turns")
+        await self.conversations.get(tenant, conversation_id)
+        if not await self.conversations.reorder(tenant, conversation_id, seen, wanted):
+            raise Conflict("the waiting turns have changed; read the queue again", code="line_changed")
+        return await self.line(conversation_id, tenant=tenant)
+
+    async def erase(self, conversation_id: str, *, tenant: str = "default") -> Erasure:
+        """Erase a conversation and all its turns; a running one is stopped and leaves nothing."""
+        check_conversation_id(conversation_id)
+        return await self.conversations.erase(tenant, conversation_id)
 
     async def submit_batch(self, request: BatchRequest, *, tenant: str = "default") -> Batch:
         """Store all items, then wake as many workers as the batch's window allows."""
@@ -183,6 +314,21 @@ class TurnClient:
 
     async def cancel_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
         return await self.batches.cancel(_batch(batch_id), tenant)
+
+    async def usage(
+        self,
+        *,
+        first: date | None = None,
+        last: date | None = None,
+        group_by: Sequence[Group] = ("model",),
+        tenant: str = "default",
+    ) -> list[UsageRow]:
+        """Provider calls, tokens and cost of some days (UTC, both included; the last 30 when left out)."""
+        until = last or today()
+        since = first or until - timedelta(days=29)
+        return await read_usage(
+            self.connection, self.turns.keys, tenant, first=since, last=until, group_by=group_by
+        )
 
     async def ready(self) -> str | None:
         """None, or one line why Redis cannot serve."""
@@ -220,67 +366,6 @@ class TurnClient:
         digest = hashlib.sha256("\x00".join((tenant, conversation_id or "", key)).encode()).hexdigest()
         conversation = conversation_id or digest[20:36]
         return Place(f"{shard_of(tenant, conversation):02d}{digest[:20]}", tenant, conversation)
-
-
-def check_conversation_id(conversation_id: str) -> None:
-    """Raises InvalidInput unless the id can be a conversation's."""
-    if not is_conversation_id(conversation_id):
-        raise InvalidInput(
-            "a conversation id is 1 to 128 characters of A-Z a-z 0-9 . _ -", param="conversation_id"
-        )
-
-
-def check_turn(request: TurnRequest, tools: frozenset[str]) -> None:
-    """Raises InvalidInput naming the field that is wrong."""
-    _check_request(request.message, request, "message", tools)
-
-
-def check_batch(request: BatchRequest, tools: frozenset[str]) -> None:
-    """Raises InvalidInput naming the field or item that is wrong."""
-    if not 1 <= len(request.items) <= MAX_BATCH_ITEMS:
-        raise InvalidInput(f"a batch has 1 to {MAX_BATCH_ITEMS} items", param="items")
-    _check_parameters(request, "", tools)
-    ids: set[str] = set()
-    for index, item in enumerate(request.items):
-        _check_request(item.message, item, f"items[{index}].message", tools)
-        if item.id is not None:
-            if item.id in ids:
-                raise InvalidInput(f"the id {item.id!r} appears twice", param=f"items[{index}].id")
-            ids.add(item.id)
-
-
-def _check_request(
-    message: str | list[dict[str, Any]], request: Any, param: str, tools: frozenset[str]
-) -> None:
-    _check_message(message, param)
-    _check_parameters(request, param.removesuffix("message"), tools)
-
-
-def _check_message(message: str | list[dict[str, Any]], param: str) -> None:
-    if isinstance(message, str):
-        if not message.strip():
-            raise InvalidInput(f"{param} must not be empty", param=param)
-    elif not message or not all(isinstance(part, dict) and "type" in part for part in message):
-        raise InvalidInput(f"{param} must be a string or a list of parts with a type", param=param)
-    try:
-        size = len(records.encode(message))
-    except UnicodeEncodeError:
-        raise InvalidInput(f"{param} holds a lone surrogate, which is no character", param=param) from None
-    if size > MAX_MESSAGE_BYTES:
-        raise InvalidInput(f"{param} is longer than {MAX_MESSAGE_BYTES} bytes", param=param)
-
-
-def _check_parameters(request: Any, prefix: str, tools: frozenset[str]) -> None:
-    if request.temperature is not None and not 0 <= request.temperature <= 2:
-        raise InvalidInput("temperature must be from 0 to 2", param=f"{prefix}temperature")
-    if request.max_tokens is not None and request.max_tokens < 1:
-        raise InvalidInput("max_tokens must be at least 1", param=f"{prefix}max_tokens")
-    if request.model is not None and not request.model.strip():
-        raise InvalidInput("model must not be empty", param=f"{prefix}model")
-    unknown = set(request.tools or ()) - tools
-    if unknown:
-        known = ", ".join(sorted(tools))
-        raise InvalidInput(f"unknown tool {min(unknown)!r}; known: {known}", param=f"{prefix}tools")
 
 
 def _turn(identifier: str) -> str:

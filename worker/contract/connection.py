@@ -8,33 +8,34 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from itertools import chain, repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     BusyLoadingError,
+    ClusterDownError,
     ConnectionError,  # noqa: A004  # redis's own
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     ResponseError,
+    TryAgainError,
 )
 from redis.exceptions import TimeoutError as ConnectTimeoutError
 
 from worker.contract.errors import Unavailable
+from worker.contract.link import Argument, Link, Reply
 
-Argument: TypeAlias = str | bytes | int | float
-Reply: TypeAlias = Any
-
-_PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError)
+_PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError, ClusterDownError, TryAgainError)
+"""Of Redis's own errors those that say: not now. A master that is down is a cluster that is."""
+_BUSY: Final = "BUSY "
+"""How the error begins that every command gets while somebody's script runs; redis-py has no class for it."""
 COMMAND_SECONDS: Final = 2.5
 PATIENCE_SECONDS: Final = 3.5
 """No repetition begins later than this: with the command's own time a caller waits 6 s at most."""
-WIDTH: Final = 64
-"""How many commands are under way at a time. One server gets nothing done sooner with more, and a
-thousand turns that end together would open as many connections, at 1.5 ms of processor each."""
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds before each repetition, the last one again and again; every script can be repeated, so a
 lost reply is asked for again."""
@@ -62,95 +63,97 @@ def load_scripts() -> dict[str, Script]:
     return {name: Script(name, prelude, body) for name, body in texts.items()}
 
 
+def check_url(url: str) -> None:
+    """Raises ValueError when this URL cannot say where a Redis is."""
+    path = urlsplit(url).path.strip("/")
+    if path and not url.startswith("unix:") and not path.isdecimal():
+        raise ValueError(f"names its database by a number, unlike {path!r}")
+    try:
+        pool: Any = redis.ConnectionPool.from_url(url)
+        pool.make_connection()
+    except TypeError as error:
+        raise ValueError(str(error).partition("() ")[2]) from None
+
+
 class Connection:
-    """A pool of connections of one event loop, and the scripts."""
+    """Redis for one event loop: the scripts, and reads."""
 
     def __init__(self, url: str, *, timeout: float = COMMAND_SECONDS) -> None:
         """`timeout` is how many seconds one command may take, connecting included."""
         self.url = url
         self._timeout = timeout
         self.scripts = load_scripts()
-        self._slots = asyncio.Semaphore(WIDTH)
-        self.client: Any = redis.Redis.from_url(
+        # Each command has one limit around it: redis-py's own costs a task for each send, and on
+        # Python 3.11 can swallow a cancellation.
+        pool: Any = redis.ConnectionPool.from_url(
             url,
-            # Each command has one limit around it: redis-py's own costs a task for each send, and on
-            # Python 3.11 can swallow a cancellation.
             socket_timeout=None,
             socket_connect_timeout=timeout,
             socket_keepalive=True,
-            health_check_interval=15,
             retry=Retry(NoBackoff(), 0),
-            max_connections=10_000,
         )
+        self.link: Callable[[], Any] = pool.make_connection
+        """Makes a further connection, not connected yet, for one who reads what is pushed."""
+        self._link = Link(self.link)
 
     async def close(self) -> None:
-        await self.client.aclose()
-
-    def link(self) -> Any:
-        """A further connection, not connected yet and not the pool's, for one who reads what is pushed."""
-        pool = self.client.connection_pool
-        return pool.connection_class(**{**pool.connection_kwargs, "health_check_interval": 0})
+        await self._link.close()
 
     async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """Run a script; a passing fault is waited out for 3.5 s, then Unavailable is raised."""
-        return await self._patiently(lambda: self._run(self.scripts[name], keys, arguments))
+        (reply,) = await self.run_many([(name, keys, arguments)])
+        return _checked(reply)
 
     async def command(self, *parts: Argument) -> Reply:
         """Run one read command under the same rules."""
-        return await self._patiently(lambda: self.client.execute_command(*parts))
+        (reply,) = await self.commands([parts])
+        return reply
 
     async def commands(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
         """Run several read commands in one pipeline."""
-        replies: list[Reply] = await self._patiently(lambda: self._read(commands))
-        return replies
+        return await self._patiently(lambda: self._ask(commands))
 
     async def run_many(self, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Reply]:
         """Run several scripts in one pipeline; a script's own error stands in its place."""
-        replies: list[Reply] = await self._patiently(lambda: self._pipeline(calls))
-        return replies
+        return await self._patiently(lambda: self._run(calls))
 
-    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        try:
-            return await self.client.execute_command("EVALSHA", script.digest, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await self.client.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
-
-    async def _pipeline(self, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Reply]:
-        pipeline = self.client.pipeline(transaction=False)
-        for name, keys, arguments in calls:
-            pipeline.execute_command("EVALSHA", self.scripts[name].digest, len(keys), *keys, *arguments)
-        replies: list[Reply] = await pipeline.execute(raise_on_error=False)
+    async def _run(self, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Reply]:
+        replies = await self._link.ask(
+            ("EVALSHA", self.scripts[name].digest, len(keys), *keys, *arguments)
+            for name, keys, arguments in calls
+        )
         for index, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):
                 name, keys, arguments = calls[index]
-                replies[index] = await self._run(self.scripts[name], keys, arguments)
-            elif isinstance(reply, _PASSING) or _refuses_writes(reply):
+                (replies[index],) = await self._link.ask(
+                    [("EVAL", self.scripts[name].text, len(keys), *keys, *arguments)]
+                )
+        for reply in replies:
+            if _passes(reply) or _refuses_writes(reply):
                 raise reply
         return replies
 
-    async def _read(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        pipeline = self.client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command)
-        replies: list[Reply] = await pipeline.execute()
-        return replies
+    async def _ask(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        return [_checked(reply) for reply in await self._link.ask(commands)]
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _patiently(self, attempt: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
         limit = time.monotonic() + PATIENCE_SECONDS
         pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
         while True:
             pause = next(pauses)
             try:
-                async with asyncio.timeout(self._timeout), self._slots:
+                async with asyncio.timeout(self._timeout):
                     return await attempt()
-            except (*_PASSING, TimeoutError) as error:
+            except (*_PASSING, ResponseError, TimeoutError) as error:
+                if isinstance(error, TimeoutError):
+                    self._link.drop()
+                elif _refuses_writes(error):
+                    raise Unavailable(f"Redis cannot store more: {error}") from None
+                elif not _passes(error):
+                    raise
                 if time.monotonic() + pause > limit:
                     why = str(error) or f"no reply within {self._timeout:g} s"
                     raise Unavailable(f"Redis at {self.shown} does not answer: {why}") from None
-            except ResponseError as error:
-                if _refuses_writes(error):
-                    raise Unavailable(f"Redis cannot store more: {error}") from None
-                raise
             await asyncio.sleep(pause)
 
     @property
@@ -158,6 +161,18 @@ class Connection:
         """The URL without its password."""
         scheme, _, rest = self.url.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _checked(reply: Reply) -> Reply:
+    """A reply, raised if it is an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
+def _passes(reply: object) -> bool:
+    """Whether this is an error that a repetition may not meet again."""
+    return isinstance(reply, _PASSING) or (isinstance(reply, ResponseError) and str(reply).startswith(_BUSY))
 
 
 def _refuses_writes(reply: object) -> bool:

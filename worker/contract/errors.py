@@ -2,8 +2,9 @@
 
 ContractError
 ├── NotFound             the tenant has no such turn, conversation or batch
+├── Gone                 it was erased
 ├── InvalidInput         a field is wrong; `param` names it
-├── Conflict             the id exists already, or a key was used for another body
+├── Conflict             the state does not allow it: `code` says why
 └── Unavailable          Redis cannot be reached or cannot store more
 """
 
@@ -25,6 +26,12 @@ class NotFound(ContractError):
     code = "not_found"
 
 
+class Gone(ContractError):
+    """It was erased, and no repetition brings it back."""
+
+    code = "gone"
+
+
 class InvalidInput(ContractError):
     """A field is wrong; the message says what is right."""
 
@@ -36,13 +43,13 @@ class InvalidInput(ContractError):
 
 
 class Conflict(ContractError):
-    """The id exists already, or the idempotency key was used with another body."""
+    """The state of what is there does not allow it; `code` says why."""
 
     code = "conflict"
 
     def __init__(self, message: str, *, code: str = "conflict") -> None:
         super().__init__(message)
-        self.code = code  # type: ignore[misc]  # one error, two stable codes
+        self.code = code  # type: ignore[misc]  # one error, some stable codes
 
 
 class Unavailable(ContractError):

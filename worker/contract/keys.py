@@ -8,9 +8,11 @@ for a slice of a batch.
     turn:<turn>             hash    after the turn      submit claim append finish …   get, reap
     log:<turn>              list    after the turn      every script that emits        read
     ledger:<work owner>     hash    after the turn      claim, ledger, finish          usage
-    conv:<tenant>:<id>      hash    never               submit, open, finish           claim
-    msgs:<tenant>:<id>      list    never               finish                         claim, history
-    fifo:<tenant>:<id>      list    never (empty: gone) submit, finish, cancel         finish
+    conv:<tenant>:<id>      hash    with the last turn  submit, open, finish           claim
+    msgs:<tenant>:<id>      list    with the last turn  finish, open                   claim, history
+    turns:<tenant>:<id>     zset    with the last turn  submit, finish                 erase
+    fifo:<tenant>:<id>      list    never (empty: gone) submit, finish, reorder …      finish
+    gone:<turn>             string  86400 s             erase                          submit
     batch:<batch>           hash    after the batch     batch_*                        get
     items:<batch>           list    after the batch     batch_items                    batch_claim
     rows:<batch>            hash    after the batch     batch_rows                     results
@@ -20,8 +22,14 @@ for a slice of a batch.
     fences                  hash    never (empty: gone) claim, finish …                heartbeat
     ready                   zset    never (empty: gone) submit, claim, finish …        reap
     wakes                   hash    never (empty: gone) reap, claim                    reap
+    due                     zset    never (empty: gone) submit, pause, due             reap
+    dead                    zset    never (empty: gone) requeue, bury, erase, tidy     dead letters
+    convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy      list
     totals                  hash    never               finish, ledger, batch_rows     metrics
+    usage:<tenant>:<day>    hash    34560000 s          finish, ledger, batch_rows     usage
     reaper                  string  2 s                 reap                           reap
+    versions:<tenant>:<id>  hash    never (empty: gone) versions_*                     versions_read
+    versioned:<tenant>      zset    never (empty: gone) versions_append, …_delete      agent_store
     <namespace>:workers     zset    60 s                presence                       stats
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
@@ -38,7 +46,8 @@ from typing import Final
 
 SHARDS: Final = 64
 _BATCH_PREFIX: Final = "batch_"
-_CONVERSATION_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_CONVERSATION_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
+"""Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
 _TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
 _BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
 
@@ -79,6 +88,11 @@ def is_conversation_id(text: str) -> bool:
     return _CONVERSATION_ID.fullmatch(text) is not None
 
 
+def is_tenant(text: str) -> bool:
+    """Whether this can be a tenant's name."""
+    return _CONVERSATION_ID.fullmatch(text) is not None
+
+
 def is_batch(work: str) -> bool:
     """Whether a member of a shard's index is a batch or one of its slices."""
     return work.startswith(_BATCH_PREFIX)
@@ -112,6 +126,18 @@ class Keys:
     def fifo(self, tenant: str, conversation_id: str) -> str:
         return self._of(shard_of(tenant, conversation_id), f"fifo:{tenant}:{conversation_id}")
 
+    def turns(self, tenant: str, conversation_id: str) -> str:
+        """The ids of a conversation's turns, scored by when they expire."""
+        return self._of(shard_of(tenant, conversation_id), f"turns:{tenant}:{conversation_id}")
+
+    def convs(self, tenant: str, shard: int) -> str:
+        """A tenant's conversations on a shard, by when a turn was posted to them last."""
+        return self._of(shard, f"convs:{tenant}")
+
+    def gone(self, shard: int, turn_id: str = "") -> str:
+        """The tombstone of an erased turn."""
+        return self._of(shard, f"gone:{turn_id}")
+
     def batch(self, batch_id: str) -> str:
         return self._of(shard_of_id(batch_id), f"batch:{batch_id}")
 
@@ -139,24 +165,49 @@ class Keys:
     def wakes(self, shard: int) -> str:
         return self._of(shard, "wakes")
 
+    def due(self, shard: int) -> str:
+        """Turns that are scheduled, or wait for a human, by when that ends."""
+        return self._of(shard, "due")
+
+    def dead(self, shard: int) -> str:
+        """Dead letters, by when they died."""
+        return self._of(shard, "dead")
+
     def totals(self, shard: int) -> str:
         return self._of(shard, "totals")
+
+    def usage(self, shard: int, tenant: str = "", day: int | None = None) -> str:
+        """A tenant's provider calls of a day (since 1970, UTC); scripts add tenant and day themselves."""
+        return self._of(shard, f"usage:{tenant}{'' if day is None else f':{day}'}")
 
     def reaper(self, shard: int) -> str:
         return self._of(shard, "reaper")
 
+    def versions(self, tenant: str, conversation_id: str) -> str:
+        """The entries of a library agent's conversation, by number, with `first` and `last`."""
+        return self._of(shard_of(tenant, conversation_id), f"versions:{tenant}:{conversation_id}")
+
+    def versioned(self, tenant: str, shard: int) -> str:
+        """The ids of the conversations of library agents on a shard."""
+        return self._of(shard, f"versioned:{tenant}")
+
     def of_turn(self, turn_id: str, tenant: str, conversation_id: str) -> list[str]:
-        """All keys of a turn, in the order in which the scripts take them."""
-        shard = shard_of_id(turn_id)
+        """All keys of a turn, in the order in which the scripts take them; with '' those of none."""
+        shard = shard_of(tenant, conversation_id)
         return [
-            self.turn(turn_id),
-            self.log(turn_id),
+            self._of(shard, f"turn:{turn_id}"),
+            self._of(shard, f"log:{turn_id}"),
             self.conversation(tenant, conversation_id),
             self.messages(tenant, conversation_id),
             self.fifo(tenant, conversation_id),
             *self._of_shard(shard),
-            self.ledger(turn_id),
+            self._of(shard, f"ledger:{turn_id}"),
             self.totals(shard),
+            self.due(shard),
+            self.dead(shard),
+            self.turns(tenant, conversation_id),
+            self.convs(tenant, shard),
+            self.usage(shard),
         ]
 
     def of_batch(self, batch_id: str) -> list[str]:
@@ -171,6 +222,7 @@ class Keys:
             *self._of_shard(shard),
             self.ledger(batch_id),
             self.totals(shard),
+            self.usage(shard),
         ]
 
     def _of_shard(self, shard: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from aiforge.core.events import TERMINAL_EVENTS, Event, Gap, decode
+from aiforge.core.events import TERMINAL_EVENTS, Event, Gap, RequiresAction, decode
 from worker.contract.connection import COMMAND_SECONDS, Connection
 from worker.contract.errors import NotFound
 from worker.contract.keys import Keys
@@ -18,11 +18,15 @@ from worker.contract.schemas import TERMINAL_STATES, TurnState
 POLL_SECONDS: Final = 1.0
 """After this long without a published event a reader looks into the log: a lost PUBLISH costs no more."""
 PAGE: Final = 1_000
+BEYOND: Final = 1 << 52
+"""A cursor behind every log."""
 SILENT_POLLS: Final = 10
 """After so many polls without a word the connection is asked whether it still stands."""
 BACKLOG: Final = 256
 """Published messages that a slow reader may be behind before it is sent back to the log."""
 
+_RESTING: Final = TERMINAL_STATES | {TurnState.REQUIRES_ACTION}
+"""States in which nothing more comes, at least until a human says something."""
 _Inbox = asyncio.Queue[bytes]
 
 
@@ -150,8 +154,13 @@ class Reader:
                         cursor, ended = cursor + 1, isinstance(event, TERMINAL_EVENTS)
                         yield cursor, event
 
+    async def last(self, turn_id: str, tenant: str) -> int:
+        """The number of the last event so far; raises NotFound, too when events are no longer kept."""
+        trimmed, length, _, _ = await self._read(turn_id, tenant, BEYOND)
+        return int(trimmed + length)
+
     async def wait(self, turn_id: str, seconds: float) -> None:
-        """Return soon after the turn's end, or when the time is over."""
+        """Return soon after the turn's end or question to a human, or when the time is over."""
         state_key = self._keys.turn(turn_id)
         with contextlib.suppress(TimeoutError):
             async with (
@@ -160,23 +169,17 @@ class Reader:
             ):
                 while True:
                     state = await self._connection.command("HGET", state_key, "state")
-                    if state is None or TurnState(state.decode()) in TERMINAL_STATES:
+                    if state is None or TurnState(state.decode()) in _RESTING:
                         return
-                    await _terminal_or_pause(inbox)
+                    await _resting_or_pause(inbox)
 
     async def _from_log(self, turn_id: str, tenant: str, after: int) -> AsyncIterator[tuple[int, Event]]:
-        names = [self._keys.turn(turn_id), self._keys.log(turn_id)]
         while True:
-            reply = await self._connection.run("read", names, [tenant, after, PAGE])
-            if not reply:
-                raise NotFound(f"turn {turn_id!r} does not exist")
-            trimmed, length, state, events = reply
+            trimmed, length, state, events = await self._read(turn_id, tenant, after)
             if after < trimmed:
                 yield trimmed, Gap(after + 1, trimmed)
                 after = trimmed
             elif not events and TurnState(state.decode()) in TERMINAL_STATES:
-                if length == 0:
-                    raise NotFound(f"the events of turn {turn_id!r} are no longer kept")
                 after = trimmed + length - 1
                 continue
             for event in events:
@@ -184,6 +187,16 @@ class Reader:
                 yield after, decode(event)
             if len(events) < PAGE:
                 return
+
+    async def _read(self, turn_id: str, tenant: str, after: int) -> tuple[int, int, bytes, list[bytes]]:
+        names = [self._keys.turn(turn_id), self._keys.log(turn_id)]
+        reply = await self._connection.run("read", names, [tenant, after, PAGE])
+        if not reply:
+            raise NotFound(f"turn {turn_id!r} does not exist")
+        trimmed, length, state, events = reply
+        if length == 0 and TurnState(state.decode()) in TERMINAL_STATES:
+            raise NotFound(f"the events of turn {turn_id!r} are no longer kept")
+        return trimmed, length, state, events
 
 
 async def _published(inbox: _Inbox, cursor: int) -> list[Event] | None:
@@ -203,10 +216,10 @@ async def _published(inbox: _Inbox, cursor: int) -> list[Event] | None:
             return [decode(line) for line in lines[skip:]]
 
 
-async def _terminal_or_pause(inbox: _Inbox) -> None:
+async def _resting_or_pause(inbox: _Inbox) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(POLL_SECONDS):
             while True:
                 last = (await inbox.get()).rsplit(b"\n", 1)[-1]
-                if isinstance(decode(last), TERMINAL_EVENTS):
+                if isinstance(decode(last), (*TERMINAL_EVENTS, RequiresAction)):
                     return

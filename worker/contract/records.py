@@ -9,12 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
-from worker.contract.connection import Argument
+from worker.contract.link import Argument
 from worker.contract.schemas import (
     Batch,
     BatchState,
     Conversation,
     ConversationSettings,
+    Paused,
+    Question,
     Turn,
     TurnFailure,
     TurnRequest,
@@ -64,7 +66,20 @@ def usd(amount: int | bytes | None) -> Decimal:
     return (Decimal(int(amount or 0)) * UNIT).normalize() + Decimal(0)
 
 
-def turn(turn_id: str, record: Mapping[str, bytes], *, replayed: bool = False) -> Turn:
+def queued(turn_id: str, conversation_id: str, request: TurnRequest, now: bytes) -> Turn:
+    """A turn that was stored just now."""
+    return Turn(
+        turn_id=turn_id,
+        conversation_id=conversation_id,
+        state=TurnState.QUEUED if request.run_after is None else TurnState.SCHEDULED,
+        model=request.model,
+        metadata=request.metadata,
+        created_at=int(now) / 1000,
+        run_after=request.run_after,
+    )
+
+
+def turn(turn_id: str, record: Mapping[str, bytes]) -> Turn:
     request = msgspec.json.decode(record["body"], type=TurnRequest)
     outcome = msgspec.json.decode(record.get("result", b"{}"), type=TurnOutcome)
     return Turn(
@@ -80,8 +95,16 @@ def turn(turn_id: str, record: Mapping[str, bytes], *, replayed: bool = False) -
         metadata=request.metadata,
         created_at=int(record["created_at"]) / 1000,
         finished_at=seconds(record.get("finished_at")),
-        replayed=replayed,
+        run_after=request.run_after,
+        question=_question(record),
     )
+
+
+def _question(record: Mapping[str, bytes]) -> Question | None:
+    """What the turn asks, while it does."""
+    if "question" not in record:
+        return None
+    return msgspec.json.decode(record["paused"], type=Paused).question
 
 
 def conversation(conversation_id: str, record: Mapping[str, bytes], messages: int) -> Conversation:
@@ -94,6 +117,11 @@ def conversation(conversation_id: str, record: Mapping[str, bytes], messages: in
         model=settings.model,
         memory_k=int(record["memory_k"]),
         metadata=settings.metadata,
+        temperature=settings.temperature,
+        max_tokens=settings.max_tokens,
+        tools=settings.tools,
+        on_busy=settings.on_busy,
+        ttl=int(record.get("ttl_ms", b"0")) // 1000 or None,
     )
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from aiforge.core.types import Usage
+from aiforge.core.types import ProviderCall, Usage
 
 TURN_VERSION: Final = 1
 CONVERSATION_VERSION: Final = 1
 BATCH_VERSION: Final = 1
 
-MAX_MESSAGE_BYTES: Final = 256 * 1024
 MAX_BATCH_ITEMS: Final = 50_000
 DEFAULT_MEMORY_K: Final = 20
 
@@ -53,6 +52,15 @@ class Lane(StrEnum):
     BATCH = "batch"
 
 
+OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "rollback"]
+"""What becomes of a turn that meets a busy conversation: it waits, is refused, or stops the running turn,
+whose partial answer is kept (`interrupt`) or forgotten (`rollback`)."""
+
+
+Stop: TypeAlias = Literal["cancel", "interrupt", "rollback"]
+"""How someone wants a running turn to stop: both of the first keep its partial answer."""
+
+
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a caller asks for. None means the conversation's or the service's default."""
 
@@ -63,6 +71,9 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_tokens: int | None = None
     tools: list[str] | None = None
     metadata: dict[str, str] | None = None
+    on_busy: OnBusy | None = None
+    run_after: float | None = None
+    """Unix seconds; the turn joins its conversation's line then, not before."""
 
 
 class TurnFailure(msgspec.Struct, frozen=True):
@@ -71,6 +82,28 @@ class TurnFailure(msgspec.Struct, frozen=True):
     code: str
     message: str
     retryable: bool = False
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a paused turn asks a human: to approve a tool call, or for a text."""
+
+    question_id: str
+    kind: Literal["approval", "question"]
+    text: str
+    call_id: str
+    tool: str | None = None
+    input: dict[str, Any] | None = None
+
+
+class Paused(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn has so far when it waits for a human, or when its worker died between two rounds."""
+
+    messages: list[dict[str, Any]]
+    question: Question | None = None
+    calls: list[ProviderCall] = []
+    """The provider calls that it has made."""
+    begun: list[str] = []
+    """Ids of the tool calls that were begun."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +121,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
     created_at: float
     finished_at: float | None = None
+    run_after: float | None = None
+    """When a scheduled turn joins its conversation's line."""
+    question: Question | None = None
+    """What a turn in `requires_action` waits for."""
     replayed: bool = False
 
     @property
@@ -105,6 +142,29 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     memory_k: int = DEFAULT_MEMORY_K
     metadata: dict[str, str] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: list[str] | None = None
+    on_busy: OnBusy = "enqueue"
+    ttl: int | None = None
+    """Seconds; None where it lives for ever."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has a conversation's attention now, and who waits for it, in order. Turn ids."""
+
+    active: str | None
+    waiting: list[str]
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of an erased conversation. Of what its calls cost, the totals stay."""
+
+    conversation_id: str
+    messages: int
+    turns: int
+    stopped: int
+    """How many of the turns were running."""
 
 
 class ConversationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +174,12 @@ class ConversationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     model: str | None = None
     memory_k: int = DEFAULT_MEMORY_K
     metadata: dict[str, str] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: list[str] | None = None
+    on_busy: OnBusy = "enqueue"
+    ttl: int | None = None
+    """Seconds that the conversation lives after its last turn's end; None is the service's default."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ import socket
 import sys
 from typing import Final
 
+from aiforge.core.custom import check_provider_name
 from aiforge.core.settings import PREFIX, AIForgeSettings
 from aiforge.core.types import ConfigError
 from worker.contract.settings import ContractSettings
@@ -25,7 +26,15 @@ def check(settings: ContractSettings) -> AIForgeSettings:
         raise ConfigError(
             "AIFORGE_REDIS_URL: not set; set it, or start with `aiforge up`, which brings a server of its own"
         )
+    if settings.broker_url is None and settings.redis_url.startswith("unix:"):
+        raise ConfigError(
+            "AIFORGE_BROKER_URL: not set; the Unix socket of AIFORGE_REDIS_URL cannot carry Celery's messages"
+        )
     library = AIForgeSettings.load()
+    try:
+        check_provider_name(library.PROVIDER)
+    except ConfigError as error:
+        raise ConfigError(f"{PREFIX}PROVIDER: {error}") from None
     if library.PROVIDER == "openai" and library.OPENAI_API_KEY is None:
         raise ConfigError(
             "AIFORGE_OPENAI_API_KEY: provider openai needs a key; set it, or AIFORGE_PROVIDER=offline"
@@ -45,6 +54,11 @@ def listen(host: str, port: int, *, setting: str, chosen: bool) -> socket.socket
             if error.errno != errno.EADDRINUSE:
                 raise ConfigError(f"{PREFIX}{setting}_HOST: cannot listen on {host}: {error}") from None
     raise ConfigError(f"{PREFIX}{setting}_PORT: port {port} is taken; choose another, or 0 for any free one")
+
+
+def taken(port: int, sock: socket.socket) -> int | None:
+    """The port that was wanted, where somebody had it and the socket is at another."""
+    return port if port not in (0, sock.getsockname()[1]) else None
 
 
 def url(sock: socket.socket) -> str:

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
 from aiforge.core.settings import Seconds, Settings
+from worker.contract.connection import check_url
+
+_BROKERS: Final = ("redis://", "rediss://", "amqp://", "amqps://", "pyamqp://")
 
 
 def _redis_url(url: str) -> str:
     if not url.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("must begin with redis://, rediss:// or unix://")
+    check_url(url)
+    return url
+
+
+def _broker_url(url: str) -> str:
+    if not url.startswith(_BROKERS):
+        raise ValueError(f"must begin with {', '.join(_BROKERS[:-1])} or {_BROKERS[-1]}")
+    if url.startswith("redis"):
+        check_url(url)
+    else:
+        _ = urlsplit(url).port
     return url
 
 
@@ -23,18 +38,36 @@ class ContractSettings(Settings):
 
     redis_url: Annotated[str, AfterValidator(_redis_url)] | None = None
     """Where turns, conversations and batches are; unset means the embedded server."""
-    broker_url: str | None = None
+    broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
     """Where Celery's messages are; unset means the same server."""
     namespace: str = Field(default="aiforge", pattern=r"^[A-Za-z0-9._-]{1,64}$")
+    """Begins the name of every key, so that installations can share a server."""
     data_dir: Path = Path(".aiforge")
+    """Where the embedded server keeps its data."""
     lease_seconds: Seconds = 12.0
     """How long a worker may be silent before its turns are given to another."""
-    max_attempts: int = Field(default=3, ge=1)
+    max_attempts: int = Field(default=3, ge=2)
+    """How often a turn or item may die with its worker; it has a process to itself the last time, which is
+    never the first: only a death that took nobody along proves anything."""
     stream_keep: int = Field(default=20_000, ge=10)
     """How many events of a turn's log are kept."""
     turn_ttl_seconds: Seconds = 86_400.0
-    """How long a finished turn and its log can be read; the conversation's memory stays."""
+    """How long a finished turn and its log can be read."""
+    conversation_ttl_seconds: Seconds = 2_592_000.0
+    """How long a conversation without a `ttl` lives after the end of its last turn; 0 is for ever."""
+    action_timeout_seconds: Seconds = 86_400.0
+    """How long a turn waits for a human before it expires."""
     batch_ttl_seconds: Seconds = 604_800.0
     """How long a finished batch and its rows can be read."""
     batch_window: int = Field(default=256, ge=1, le=10_000)
     """How many slices of one batch are queued or running at a time."""
+
+    @property
+    def suspect_after(self) -> int:
+        """How many crashes make a suspect, which runs in a process of its own."""
+        return self.max_attempts - 1
+
+    @property
+    def broker(self) -> str:
+        """Where Celery's messages are."""
+        return self.broker_url or self.redis_url or ""

@@ -1,4 +1,4 @@
-"""The one door to turns and conversations in Redis: each transition is one script, called by one method."""
+"""The one door to turns in Redis: each transition is one script, called by one method."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from aiforge.core.events import Event, Queued
+from aiforge.core.events import Cancelled, Error, Event, Expired, Queued
 from aiforge.core.events import decode as decode_event
 from aiforge.core.events import encode as encode_event
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.connection import Argument, Connection
-from worker.contract.errors import Conflict, NotFound
-from worker.contract.keys import Keys, is_batch, new_turn_id, shard_of, shard_of_id
+from worker.contract.connection import Connection
+from worker.contract.errors import Conflict, Gone, NotFound
+from worker.contract.keys import new_turn_id, shard_of, shard_of_id
+from worker.contract.link import Argument
 from worker.contract.queues import lane_of
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import (
     CONVERSATION_VERSION,
     DEFAULT_MEMORY_K,
     TURN_VERSION,
-    Conversation,
     ConversationSettings,
+    Paused,
+    Stop,
     StoredMessage,
     Turn,
     TurnFailure,
@@ -31,15 +33,14 @@ from worker.contract.schemas import (
     TurnState,
 )
 from worker.contract.settings import ContractSettings
+from worker.contract.upkeep import WAKE_MS, Upkeep
 
-WAKE_MS: Final = 5_000
-"""How long a sent wake-up may take before the reaper sends another."""
-LONGEST_WAKE_MS: Final = 60_000
-REAPER_LOCK_MS: Final = 2_000
-REAP_LIMIT: Final = 500
 LATEST_EVENTS: Final = 2_000
 
-Refusal = Literal["gone", "newer", "later", "refused"]
+_STOPPED: Final = records.encode(
+    TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled before it ran"))
+)
+Refusal = Literal["gone", "newer", "refused"]
 
 
 class Place(NamedTuple):
@@ -57,6 +58,13 @@ class Refused(NamedTuple):
     detail: str
 
 
+class Log(NamedTuple):
+    """Where an attempt's events go: made once, because every flush of every turn needs it."""
+
+    keys: list[str]
+    channel: str
+
+
 class Claim(NamedTuple):
     """A turn that this worker may run until its lease ends."""
 
@@ -71,6 +79,12 @@ class Claim(NamedTuple):
     settings: ConversationSettings
     memory_k: int
     window: list[StoredMessage]
+    log: Log
+    paused: Paused | None = None
+    """What the turn has so far, when it waited for a human; `answer` is what that one said."""
+    answer: str = ""
+    stop: Stop | None = None
+    """Someone asked for its end while nobody ran it."""
 
 
 class Finished(NamedTuple):
@@ -78,42 +92,48 @@ class Finished(NamedTuple):
 
     accepted: bool
     following: str | None
+    rolled_back: bool = False
+    """Refused because the turn is to be forgotten; it has to be ended as cancelled."""
 
 
-class Overdue(NamedTuple):
-    """What a reaper found on one shard."""
-
-    expired: list[str]
-    due: list[str]
-    ready: int
-
-
-class TurnStore:
-    """Typed access to turns and conversations; safe to share within one event loop."""
+class TurnStore(Upkeep):
+    """Typed access to turns; safe to share within one event loop."""
 
     def __init__(self, connection: Connection, settings: ContractSettings) -> None:
-        self.connection = connection
-        self.settings = settings
-        self.keys = Keys(settings.namespace)
+        super().__init__(connection, settings)
         self._keep = settings.stream_keep
         self._ttl_ms = int(settings.turn_ttl_seconds * 1000)
-        self._lease_ms = int(settings.lease_seconds * 1000)
+        self._lives_ms = int(settings.conversation_ttl_seconds * 1000)
 
     async def submit(
         self, place: Place, request: TurnRequest, *, digest: str, create: bool = True
-    ) -> tuple[Literal["ready", "waiting", "replayed"], Turn]:
-        """Store a turn. `ready` asks the caller to send a wake-up; the same id and digest replay."""
-        keys = self.keys
+    ) -> tuple[Literal["ready", "waiting", "scheduled", "replayed"], Turn]:
+        """Store a turn. `ready` asks the caller to send a wake-up; the same id and digest replay.
+
+        Raises Conflict (`idempotency_mismatch`, `conversation_busy`), NotFound or Gone.
+        """
+        keys, shard = self.keys, shard_of_id(place.turn_id)
+        due_ms = "" if request.run_after is None else int(request.run_after * 1000)
         arguments: list[Argument] = [
             *place, TURN_VERSION, digest, records.encode(request), lane_of(place.turn_id),
             keys.events(place.turn_id), self._keep, WAKE_MS, "create" if create else "reject",
-            CONVERSATION_VERSION, DEFAULT_MEMORY_K, encode_event(Queued()),
+            CONVERSATION_VERSION, DEFAULT_MEMORY_K, encode_event(Queued()), request.on_busy or "", due_ms,
+            self._lives_ms, keys.gone(shard, place.turn_id), keys.control(), _STOPPED,
+            encode_event(Cancelled()), self._ttl_ms,
         ]  # fmt: skip
-        answer = records.text(await self._transition("submit", place, arguments))
-        match answer:
-            case "ready" | "waiting" | "replayed":
-                turn = await self.turn(place.turn_id, place.tenant)
-                return answer, msgspec.structs.replace(turn, replayed=answer == "replayed")
+        answer, *rest = await self._transition("submit", place, arguments)
+        match records.text(answer):
+            case "ready" | "waiting" | "scheduled" as stored:
+                return stored, records.queued(place.turn_id, place.conversation_id, request, rest[0])
+            case "replayed":
+                return "replayed", await self.turn(place.turn_id, place.tenant)
+            case "busy":
+                raise Conflict(
+                    f"conversation {place.conversation_id!r} is busy with turn {rest[0].decode()}",
+                    code="conversation_busy",
+                )
+            case "gone":
+                raise Gone(f"turn {place.turn_id!r} was erased with its conversation")
             case "mismatch":
                 raise Conflict("the idempotency key was used with another body", code="idempotency_mismatch")
             case _:
@@ -122,6 +142,13 @@ class TurnStore:
     async def turn(self, turn_id: str, tenant: str) -> Turn:
         """Raises NotFound when the tenant has no such turn."""
         return records.turn(turn_id, await self._record(turn_id, tenant))
+
+    async def request(self, turn_id: str) -> TurnRequest:
+        """What was asked for; raises NotFound."""
+        body = await self.connection.command("HGET", self.keys.turn(turn_id), "body")
+        if body is None:
+            raise NotFound(f"turn {turn_id!r} does not exist")
+        return msgspec.json.decode(body, type=TurnRequest)
 
     async def place(self, turn_id: str, tenant: str | None = None) -> Place:
         """Raises NotFound when there is no such turn, or the tenant is another."""
@@ -132,35 +159,36 @@ class TurnStore:
             raise NotFound(f"turn {turn_id!r} does not exist")
         return Place(turn_id, owner.decode(), conversation.decode())
 
-    async def claim(
-        self, place: Place, worker: str, first_call: ProviderCall, token: str, *, suspect_busy: bool
-    ) -> Claim | Refused:
+    async def claim(self, place: Place, worker: str, first_call: ProviderCall, token: str) -> Claim | Refused:
         """Take a queued turn; the first provider call is entered in the ledger with it."""
         keys, turn_id = self.keys, place.turn_id
         arguments: list[Argument] = [
             turn_id, worker, token, self._lease_ms, keys.events(turn_id), self._keep, TURN_VERSION,
-            int(suspect_busy), first_call.call_id, records.encode(first_call),
+            self.settings.suspect_after, first_call.call_id, records.encode(first_call),
         ]  # fmt: skip
         why, *rest = await self._transition("claim", place, arguments)
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
-        fence, attempt, suspect, now, created, body, settings, memory_k, window = rest
+        fence, attempt, suspect, now, created, body, settings, memory_k, window, paused, answer, stop = rest
         return Claim(
             place, token, int(fence), int(attempt), bool(suspect), (int(now) - int(created)) / 1000,
             msgspec.json.decode(body, type=TurnRequest),
             msgspec.json.decode(settings, type=ConversationSettings), int(memory_k),
-            [msgspec.json.decode(message, type=StoredMessage) for message in window],
+            [msgspec.json.decode(message, type=StoredMessage) for message in window], self.log(turn_id),
+            msgspec.json.decode(paused, type=Paused) if paused else None, answer.decode(),
+            stop.decode() or None,
         )  # fmt: skip
+
+    def log(self, turn_id: str) -> Log:
+        """Where a turn's events go."""
+        return Log([self.keys.turn(turn_id), self.keys.log(turn_id)], self.keys.events(turn_id))
 
     def append_call(
         self, claim: Claim, position: int, events: Sequence[bytes]
     ) -> tuple[str, list[str], list[Argument]]:
         """The script call that adds an attempt's events, for `Connection.run_many`; its reply is 1 or 0."""
-        turn_id = claim.place.turn_id
-        names = [self.keys.turn(turn_id), self.keys.log(turn_id)]
-        return "append", names, [
-            claim.fence, self.keys.events(turn_id), self._keep, position, *events,
-        ]  # fmt: skip
+        keys, channel = claim.log
+        return "append", keys, [claim.fence, channel, self._keep, position, *events]
 
     async def finish(
         self,
@@ -184,7 +212,64 @@ class TurnStore:
             *(records.encode(message) for message in messages), *events,
         ]  # fmt: skip
         answer, following = await self._transition("finish", place, arguments)
-        return Finished(answer == b"ok", following.decode() or None)
+        return Finished(answer == b"ok", following.decode() or None, answer == b"rollback")
+
+    async def pause(
+        self,
+        claim: Claim,
+        paused: Paused,
+        *,
+        events: Sequence[bytes],
+        position: int,
+        calls: Sequence[ProviderCall],
+    ) -> Literal["ok", "refused"] | Stop:
+        """Let a turn wait for a human. A Stop says that someone wants it to end instead."""
+        assert paused.question is not None
+        arguments: list[Argument] = [
+            claim.place.turn_id, claim.fence, records.encode(paused), paused.question.question_id,
+            claim.log.channel, self._keep, int(self.settings.action_timeout_seconds * 1000), position,
+            len(calls), len(events), *records.settled(calls), *events,
+        ]  # fmt: skip
+        answer = await self._transition("pause", claim.place, arguments)
+        return answer.decode()  # type: ignore[no-any-return]
+
+    async def keep(self, claim: Claim, paused: Paused) -> bool:
+        """Keep what the turn has so far; False when the attempt no longer holds it."""
+        kept = await self.connection.run("keep", [claim.log.keys[0]], [claim.fence, records.encode(paused)])
+        return bool(kept)
+
+    async def resume(self, place: Place, question_id: str, answer: str) -> bool:
+        """Answer a paused turn's question; whether it is ready now. False when it was answered so before.
+
+        Raises NotFound for a question that the turn does not have, Conflict (`already_answered`,
+        `not_waiting`).
+        """
+        said, *rest = await self._transition("resume", place, [place.turn_id, question_id, answer, WAKE_MS])
+        match records.text(said):
+            case "ready" | "replayed" as kind:
+                return kind == "ready"
+            case "conflict":
+                raise Conflict(
+                    f"question {question_id!r} was answered differently before", code="already_answered"
+                )
+            case "unknown":
+                raise NotFound(f"turn {place.turn_id!r} does not ask {question_id!r}")
+            case _:
+                raise Conflict(
+                    f"turn {place.turn_id!r} waits for nobody, it is {rest[0].decode()}", code="not_waiting"
+                )
+
+    async def due(self, place: Place) -> str | None:
+        """Let a turn go on whose time has come; the turn that is ready now, if there is one."""
+        keys, turn_id = self.keys, place.turn_id
+        failure = TurnFailure("expired", "nobody answered in time")
+        arguments: list[Argument] = [
+            turn_id, keys.events(turn_id), self._keep, self._ttl_ms, WAKE_MS,
+            records.encode(TurnOutcome(error=failure)), encode_event(Error(failure.code, failure.message)),
+            encode_event(Expired()),
+        ]  # fmt: skip
+        answer, following = await self._transition("due", place, arguments)
+        return turn_id if answer == b"ready" else following.decode() or None
 
     async def requeue(
         self,
@@ -192,90 +277,38 @@ class TurnStore:
         fence: int | None,
         *,
         calls: Sequence[ProviderCall] = (),
-        failure: TurnFailure | None = None,
+        died: TurnFailure | None = None,
         events: Sequence[Event] = (),
         wake_ms: int = WAKE_MS,
     ) -> tuple[Literal["queued", "dead", "refused"], str | None]:
         """Take a turn from its worker: with its fence a hand-back, with None after its lease ran out.
 
-        A turn that died too often ends as failed with `failure` and `events`; the second value is the
-        conversation's next turn in that case.
+        With its fence and `died`, the process died that it had to itself: the turn ends as failed with that
+        and `events`; the second value is the conversation's next turn in that case.
         """
         keys, turn_id = self.keys, place.turn_id
         arguments: list[Argument] = [
             turn_id, "" if fence is None else fence, keys.events(turn_id), self._keep, self._ttl_ms,
-            wake_ms, self.settings.max_attempts, records.encode(TurnOutcome(error=failure)), len(calls),
+            wake_ms, int(died is not None), records.encode(TurnOutcome(error=died)), len(calls),
             len(events), *records.settled(calls), *(encode_event(event) for event in events),
         ]  # fmt: skip
         answer, following = await self._transition("requeue", place, arguments)
         return answer.decode(), following.decode() or None
 
-    async def cancel(self, place: Place, outcome: TurnOutcome, event: Event) -> tuple[str, str | None]:
-        """`cancelled`, `asked` (its worker will) or `finished`; and the conversation's next turn."""
+    async def cancel(self, place: Place, *, expected: TurnState | None = None) -> str | None:
+        """Cancel a turn at once, or ask its worker to; the conversation's next turn, which is now ready.
+
+        A finished one stays as it is. Raises Conflict (`turn_changed`) unless it is in the `expected` state.
+        """
         keys, turn_id = self.keys, place.turn_id
         arguments: list[Argument] = [
-            turn_id, records.encode(outcome), keys.events(turn_id), self._keep, self._ttl_ms, WAKE_MS,
-            keys.control(), encode_event(event),
+            turn_id, _STOPPED, keys.events(turn_id), self._keep, self._ttl_ms, WAKE_MS, keys.control(),
+            encode_event(Cancelled()), expected or "",
         ]  # fmt: skip
         answer, following = await self._transition("cancel", place, arguments)
-        return answer.decode(), following.decode() or None
-
-    async def cancels_asked(self, turn_ids: Sequence[str]) -> list[str]:
-        """Those of these running turns that someone asked to cancel."""
-        if not turn_ids:
-            return []
-        commands = [("HEXISTS", self.keys.turn(turn_id), "cancel") for turn_id in turn_ids]
-        asked = await self.connection.commands(commands)
-        return [turn_id for turn_id, flag in zip(turn_ids, asked, strict=True) if flag]
-
-    async def heartbeat(self, held: dict[str, int]) -> list[str]:
-        """Renew the leases of works by fence, one script a shard; returns the works that are lost."""
-        shards: dict[int, list[Argument]] = {}
-        for work, fence in held.items():
-            shards.setdefault(shard_of_id(work), [self._lease_ms]).extend((work, fence))
-        replies = await self.connection.run_many(
-            [
-                ("heartbeat", [self.keys.leases(shard), self.keys.fences(shard)], arguments)
-                for shard, arguments in shards.items()
-            ]
-        )
-        return [work.decode() for reply in replies for work in _checked(reply)]
-
-    async def reap(self, shards: Sequence[int], owner: str) -> list[Overdue]:
-        """List what is overdue on the shards whose reaper is, or now becomes, `owner`."""
-        keys = self.keys
-        arguments: list[Argument] = [owner, REAPER_LOCK_MS, REAP_LIMIT, WAKE_MS, LONGEST_WAKE_MS]
-        replies = await self.connection.run_many(
-            [
-                (
-                    "reap",
-                    [keys.reaper(shard), keys.leases(shard), keys.ready(shard), keys.wakes(shard)],
-                    arguments,
-                )
-                for shard in shards
-            ]
-        )
-        return [
-            Overdue([work.decode() for work in reply[0]], [work.decode() for work in reply[1]], reply[2])
-            for reply in map(_checked, replies)
-            if reply
-        ]
-
-    async def ledger(
-        self, owner: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
-    ) -> None:
-        """Write rows outside of a claim or commit; `owner` is a turn or a batch."""
-        keys = self.keys
-        records_of = [keys.batch(owner), keys.slices(owner)] if is_batch(owner) else [keys.turn(owner)]
-        names = [keys.ledger(owner), keys.totals(shard_of_id(owner)), *records_of]
-        rows = [part for call in intended for part in (call.call_id, records.encode(call))]
-        arguments: list[Argument] = [len(settled), len(intended), *records.settled(settled), *rows]
-        await self.connection.run("ledger", names, arguments)
-
-    async def calls(self, owner: str) -> list[ProviderCall]:
-        """The provider calls of a turn or batch."""
-        rows = records.fields(await self.connection.command("HGETALL", self.keys.ledger(owner)))
-        return [msgspec.json.decode(row, type=ProviderCall) for row in rows.values()]
+        if answer == b"changed":
+            raise Conflict(f"turn {turn_id!r} is {following.decode()} by now", code="turn_changed")
+        return following.decode() or None
 
     async def left_behind(self, place: Place) -> tuple[TurnRequest, list[StoredMessage], list[Event]]:
         """A turn's request, the memory it was given, and its latest events: what a dead attempt leaves."""
@@ -292,37 +325,6 @@ class TurnStore:
             [msgspec.json.decode(message, type=StoredMessage) for message in window],
             [decode_event(event) for event in events],
         )
-
-    async def open(self, tenant: str, conversation_id: str, settings: ConversationSettings) -> Conversation:
-        """Create a conversation; Conflict when the tenant has it already."""
-        created, _ = await self.connection.run(
-            "open",
-            [self.keys.conversation(tenant, conversation_id)],
-            [CONVERSATION_VERSION, settings.memory_k, records.encode(settings)],
-        )
-        if not created:
-            raise Conflict(f"conversation {conversation_id!r} exists already", code="conversation_exists")
-        return await self.conversation(tenant, conversation_id)
-
-    async def conversation(self, tenant: str, conversation_id: str) -> Conversation:
-        """Raises NotFound when the tenant has no such conversation."""
-        flat = await self.connection.command("HGETALL", self.keys.conversation(tenant, conversation_id))
-        if not flat:
-            raise NotFound(f"conversation {conversation_id!r} does not exist")
-        stored = await self.connection.command("LLEN", self.keys.messages(tenant, conversation_id))
-        return records.conversation(conversation_id, records.fields(flat), stored)
-
-    async def messages(
-        self, tenant: str, conversation_id: str, after: int, limit: int
-    ) -> list[StoredMessage]:
-        """Stored messages in order, beginning behind the first `after`."""
-        await self.conversation(tenant, conversation_id)
-        name = self.keys.messages(tenant, conversation_id)
-        stored = await self.connection.command("LRANGE", name, after, after + limit - 1)
-        return [msgspec.json.decode(message, type=StoredMessage) for message in stored]
-
-    async def presence(self, worker: str, alive_seconds: float) -> None:
-        await self.connection.run("presence", [self.keys.workers()], [worker, int(alive_seconds * 1000)])
 
     async def _transition(self, script: str, place: Place, arguments: Sequence[Argument]) -> Any:
         return await self.connection.run(script, self.keys.of_turn(*place), arguments)
@@ -342,9 +344,3 @@ def new_place(tenant: str, conversation_id: str) -> Place:
 def new_token() -> str:
     """Names one claim, and the provider calls made under it."""
     return secrets.token_hex(4)
-
-
-def _checked(reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        raise reply
-    return reply

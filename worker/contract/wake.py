@@ -33,6 +33,10 @@ class Waker:
         self._namespace = settings.namespace
         self._application = application or celery_application(settings)
         self._messages = {lane: Message(self._application, task) for lane, task in TASKS.items()}
+        with self._application.connection_for_write() as connection:
+            broker = (*connection.connection_errors, *connection.channel_errors)
+        self._faults = (KombuError, OperationalError, OSError, *broker)
+        """Also what a broker says that is there and cannot serve."""
         self._waiting: queues.SimpleQueue[str | None] = queues.SimpleQueue()
         self._thread = threading.Thread(target=self._send_all, name="wake", daemon=True)
         self._thread.start()
@@ -52,7 +56,7 @@ class Waker:
         """How many wake-ups wait in each lane, as the broker says; Unavailable when it does not answer."""
         try:
             return await asyncio.to_thread(self._depth)
-        except (KombuError, OperationalError, OSError) as error:
+        except self._faults as error:
             raise Unavailable(f"the broker does not answer: {type(error).__name__}") from None
 
     def _depth(self) -> dict[Lane, int]:
@@ -71,7 +75,7 @@ class Waker:
                 works.append(following)
             try:
                 self._send(works)
-            except (KombuError, OperationalError, OSError) as error:
+            except self._faults as error:
                 _log.warning("wake_ups_not_sent", extra={"count": len(works), "reason": type(error).__name__})
 
     def _send(self, works: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from tests.chaos.evidence import Evidence, Hit
 from tests.chaos.guarantees.findings import Findings, completed
@@ -36,6 +37,21 @@ def handed_back(evidence: Evidence, found: Findings) -> None:
     found.seen = sum(hit.fault == "term" for hit in evidence.hits)
     for turn_id in evidence.held_after_exit:
         found.expect(False, f"{turn_id} is held by a worker that has ended")
+
+
+CONSUMING_SECONDS: Final = 10.0
+
+
+def consuming_again(evidence: Evidence, found: Findings) -> None:
+    """After Redis was killed and came back, workers take turns again within 10 s."""
+    for seconds in pauses(evidence):
+        found.expect(seconds <= CONSUMING_SECONDS, f"{seconds:.1f} s without a new provider call")
+
+
+def pauses(evidence: Evidence) -> list[float]:
+    """Seconds from each kill of Redis to the first provider call after it."""
+    arrived = sorted(asked.arrived for asked in evidence.asked)
+    return [next((at for at in arrived if at > outage), float("inf")) - outage for outage in evidence.outages]
 
 
 def recoveries(evidence: Evidence) -> list[tuple[Hit, float]]:

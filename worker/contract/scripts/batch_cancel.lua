@@ -1,5 +1,5 @@
 -- Cancels a batch: running items end, no further one begins.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
 -- ARGV batch_id ttl_ms
 -- Returns the state, or '' when there is no such batch.
 local key = batch_keys()

@@ -1,10 +1,11 @@
 -- Gives the next slice of a batch to a worker. A slice is as many items as take about a second.
 -- Repeating the call with the same token gives the same slice.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals
--- ARGV batch_id lease_ms max_version suspect_busy token call_row
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
+-- ARGV batch_id lease_ms max_version suspect_after token call_row
 -- Call ids are `<batch>.<token>.<index>.1`; call_row holds `CALL` where the id belongs.
 -- Returns { 'claimed', start, count, fence, suspect, now, created_at, defaults, { index, item, … } }
---      or { 'gone' } | { 'newer' } | { 'later' } | { 'refused', why }.
+--      or { 'gone' } | { 'newer' } | { 'refused', why }.
+-- A slice that was in `suspect_after` crashes is a suspect: the worker runs it in a process of its own.
 local key, batch_id, token = batch_keys(), ARGV[1], ARGV[5]
 local record = redis.call('HMGET', key.batch, 'state', 'version', 'total', 'cursor', 'running', 'window', 'item_ms',
   'created_at', 'defaults')
@@ -12,7 +13,7 @@ if not record[1] then return { 'gone' } end
 if tonumber(record[2]) > tonumber(ARGV[3]) then return { 'newer' } end
 
 local now = now_ms()
-local start, count, crashes, deaths
+local start, count, crashes
 local known = redis.call('HGET', key.slices, 'token:' .. token)
 if known then
   start = tonumber(known)
@@ -25,22 +26,17 @@ else
 
   local entry = redis.call('LPOP', key.redo)
   if entry then
-    start, count, crashes, deaths = string.match(entry, '^(%d+):(%d+):(%d+):(%d+)$')
-    start, count, crashes, deaths = tonumber(start), tonumber(count), tonumber(crashes), tonumber(deaths)
-    if crashes >= SUSPECT_AFTER and ARGV[4] == '1' then
-      redis.call('RPUSH', key.redo, entry)
-      entry = nil
-    end
-  end
-  if not entry then
+    start, count, crashes = string.match(entry, '^(%d+):(%d+):(%d+)')
+    start, count, crashes = tonumber(start), tonumber(count), tonumber(crashes)
+  else
     local remaining = total - cursor
-    if remaining <= 0 then return { redis.call('LLEN', key.redo) > 0 and 'later' or 'refused', 'handed out' } end
+    if remaining <= 0 then return { 'refused', 'handed out' } end
     local by_time = record[7] and math.floor(1000 / math.max(1, tonumber(record[7]))) or 1
     count = math.max(1, math.min(by_time, math.ceil(remaining / (2 * window)), 50))
-    start, crashes, deaths = cursor, 0, 0
+    start, crashes = cursor, 0
     redis.call('HINCRBY', key.batch, 'cursor', count)
   end
-  hold_slice(key, batch_id, start, count .. ':' .. crashes .. ':' .. deaths, token, now + tonumber(ARGV[2]))
+  hold_slice(key, batch_id, start, count .. ':' .. crashes, token, now + tonumber(ARGV[2]))
   redis.call('HSETNX', key.batch, 'started_at', int(now))
 end
 
@@ -55,4 +51,4 @@ for offset, item in ipairs(items) do
   end
 end
 local fence = redis.call('HGET', key.fences, batch_id .. '/' .. int(start))
-return { 'claimed', int(start), int(count), fence, crashes >= SUSPECT_AFTER and 1 or 0, int(now), record[8], record[9], work }
+return { 'claimed', int(start), int(count), fence, crashes >= tonumber(ARGV[4]) and 1 or 0, int(now), record[8], record[9], work }

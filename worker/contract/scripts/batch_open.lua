@@ -1,5 +1,5 @@
 -- Opens a batch whose items are all stored. Repeating the call changes nothing.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
 -- ARGV batch_id tenant version total window defaults wake_ms
 -- Returns 1, or 0 when items are missing.
 local key = batch_keys()

@@ -1,12 +1,11 @@
 -- Takes a slice from its worker: handed back, or its lease ran out. What has no result is done again.
--- A slice that was in three crashes is split into single items, which are suspects from then on.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals
--- ARGV batch_id start fence ('' for a lease that ran out) max_deaths wake_ms ttl_ms dead_lease_ms calls, then the calls
--- Returns { 'queued' } | { 'refused' } | { 'over' }
---      | { 'dead', index, fence, item } when the caller has to write that item's failure under that fence.
+-- A slice that was in `suspect_after` crashes is split into single items, which are suspects from then on.
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
+-- ARGV batch_id start fence ('' for a lease that ran out) suspect_after wake_ms ttl_ms calls, then the calls
+-- Returns { 'queued' } | { 'refused' } | { 'over' }.
 local key, batch_id, start = batch_keys(), ARGV[1], tonumber(ARGV[2])
 local slice, handed_back = batch_id .. '/' .. ARGV[2], ARGV[3] ~= ''
-settle_from(key, 9, tonumber(ARGV[8]))
+settle_from(key, 8, tonumber(ARGV[7]))
 
 local entry = redis.call('HGET', key.slices, ARGV[2])
 if not entry then
@@ -19,12 +18,9 @@ local now = now_ms()
 local until_ms = redis.call('ZSCORE', key.leases, slice)
 if not handed_back and until_ms and tonumber(until_ms) > now then return { 'refused' } end
 
-local count, crashes, deaths, token = string.match(entry, '^(%d+):(%d+):(%d+):(%w+)$')
-count, crashes, deaths = tonumber(count), tonumber(crashes), tonumber(deaths)
-if not handed_back then
-  if crashes >= SUSPECT_AFTER then deaths = deaths + 1 end
-  crashes = crashes + 1
-end
+local count, crashes, token = string.match(entry, '^(%d+):(%d+):.-(%w+)$')
+count, crashes = tonumber(count), tonumber(crashes)
+if not handed_back then crashes = crashes + 1 end
 local step = handed_back and unmake or lose
 for index = start, start + count - 1 do
   local number, row, call_id = 0, nil, nil
@@ -35,12 +31,6 @@ for index = start, start + count - 1 do
     row = redis.call('HGET', key.ledger, call_id)
   until not row
 end
-if count == 1 and deaths >= tonumber(ARGV[4]) then
-  local fence = redis.call('HINCRBY', key.batch, 'fence', 1)
-  redis.call('HSET', key.fences, slice, fence)
-  redis.call('ZADD', key.leases, int(now + tonumber(ARGV[7])), slice)
-  return { 'dead', ARGV[2], fence, redis.call('LINDEX', key.items, start) }
-end
 
 local running = free_slice(key, batch_id, ARGV[2])
 local state = redis.call('HGET', key.batch, 'state')
@@ -50,12 +40,11 @@ if state ~= 'in_progress' then
   end
   return { 'over' }
 end
-local counts = ':' .. crashes .. ':' .. deaths
-if crashes < SUSPECT_AFTER then
-  redis.call('RPUSH', key.redo, ARGV[2] .. ':' .. int(count) .. counts)
+if crashes < tonumber(ARGV[4]) then
+  redis.call('RPUSH', key.redo, ARGV[2] .. ':' .. int(count) .. ':' .. crashes)
 else
   for index = start, start + count - 1 do
-    if redis.call('HEXISTS', key.rows, int(index)) == 0 then redis.call('RPUSH', key.redo, int(index) .. ':1' .. counts) end
+    if redis.call('HEXISTS', key.rows, int(index)) == 0 then redis.call('RPUSH', key.redo, int(index) .. ':1:' .. crashes) end
   end
 end
 redis.call('ZADD', key.ready, int(now + tonumber(ARGV[5])), batch_id)

@@ -1,5 +1,5 @@
 -- Stores results of a slice, each item once, and with `over` gives the slice's lease back.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
 -- ARGV batch_id start fence over ttl_ms calls rows, then the calls, then per row:
 --      index row ok input output cached reasoning units unpriced latency_ms
 -- Returns { 'ok', 1 when more items wait to be handed out else 0, state } | { 'refused', 0, '' }.
@@ -12,7 +12,7 @@ for _ = 1, tonumber(ARGV[7]) do
   if redis.call('HSETNX', key.rows, ARGV[at], ARGV[at + 1]) == 1 then
     redis.call('HINCRBY', key.batch, ARGV[at + 2] == '1' and 'completed' or 'failed', 1)
     for index, field in ipairs(sums) do
-      if ARGV[at + 2 + index] ~= '0' then redis.call('HINCRBY', key.batch, field, ARGV[at + 2 + index]) end
+      if ARGV[at + 2 + index] ~= '0' then add(key.batch, field, ARGV[at + 2 + index]) end
     end
     local known, latest = tonumber(redis.call('HGET', key.batch, 'item_ms') or ARGV[at + 9]), tonumber(ARGV[at + 9])
     redis.call('HSET', key.batch, 'item_ms', string.format('%.1f', known + (latest - known) * 0.1))

@@ -1,14 +1,14 @@
 -- Writes rows of the ledger outside of a claim or commit: first what ended, then what is about to begin.
 -- A call that begins under a claim which is over is lost until its worker says how it ended.
--- KEYS ledger totals record (of the turn or batch) slices (of a batch)
+-- KEYS ledger totals usage record (of the turn or batch) slices (of a batch)
 -- ARGV settled intended, then the settled calls, then call id, row, … of the intended ones
-local key = { ledger = KEYS[1], totals = KEYS[2], turn = KEYS[3] }
+local key = { ledger = KEYS[1], totals = KEYS[2], usage = KEYS[3], turn = KEYS[4] }
 local at = settle_from(key, 3, tonumber(ARGV[1]))
 for index = at, #ARGV, 2 do
   local call_id, row, token = ARGV[index], ARGV[index + 1], token_of(ARGV[index])
   local held
-  if KEYS[4] then
-    held = redis.call('HEXISTS', KEYS[4], 'token:' .. token) == 1
+  if KEYS[5] then
+    held = redis.call('HEXISTS', KEYS[5], 'token:' .. token) == 1
   else
     held = redis.call('HGET', key.turn, 'claim') == token and redis.call('HGET', key.turn, 'state') == 'running'
   end

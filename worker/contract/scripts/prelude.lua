@@ -1,8 +1,8 @@
 -- Stands before every script: the steps that several transitions share.
 -- Time is Redis's own; all times are Unix milliseconds.
 
--- Work that was in so many crashes is a suspect: it runs alone among its kind, and only then do its deaths count.
-local SUSPECT_AFTER = 3
+-- How long a day's usage is kept: 400 days.
+local USAGE_MS = 34560000000
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -17,13 +17,27 @@ end
 -- The keys of a turn: every script that changes its state is given all of them in this order.
 local function turn_keys()
   return { turn = KEYS[1], log = KEYS[2], conv = KEYS[3], msgs = KEYS[4], fifo = KEYS[5], ready = KEYS[6],
-    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11] }
+    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11], due = KEYS[12],
+    dead = KEYS[13], turns = KEYS[14], convs = KEYS[15], usage = KEYS[16] }
+end
+
+-- A name that ends in a turn's id, for another turn of the same conversation.
+local function renamed(name, turn_id, other)
+  return string.sub(name, 1, -#turn_id - 1) .. other
+end
+
+-- The keys of another turn of the same conversation.
+local function keys_of(key, turn_id, other)
+  local keys = {}
+  for word, name in pairs(key) do keys[word] = name end
+  for _, word in ipairs({ 'turn', 'log', 'ledger' }) do keys[word] = renamed(key[word], turn_id, other) end
+  return keys
 end
 
 -- The keys of a batch, likewise.
 local function batch_keys()
   return { batch = KEYS[1], items = KEYS[2], rows = KEYS[3], slices = KEYS[4], redo = KEYS[5], ready = KEYS[6],
-    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11] }
+    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11], usage = KEYS[12] }
 end
 
 -- Appends events to a turn's log and publishes them with the first one's sequence number.
@@ -42,19 +56,34 @@ local function emit(turn, log, channel, keep, events)
   redis.call('PUBLISH', channel, int(first) .. '\n' .. table.concat(events, '\n'))
 end
 
--- Writes the final row of a provider call, once, and adds it to the totals.
+-- Adds to a sum. One that no number holds any more stays as it is: it must not break off the script that adds.
+local function add(key, field, amount)
+  redis.pcall('HINCRBY', key, field, amount)
+end
+
+-- Adds an amount of a call to the totals, and to the usage of its tenant's day by the call's purpose too.
+-- field: provider|model|measure
+local function tally(key, row, field, amount)
+  add(key.totals, field, amount)
+  local whose, measure = string.match(field, '^(.*|)([^|]*)$')
+  local tenant = redis.call('HGET', key.turn or key.batch, 'tenant') or 'default'
+  local day = key.usage .. tenant .. ':' .. int(math.floor(now_ms() / 86400000))
+  add(day, whose .. (string.match(row, '"purpose":"(%w+)"') or '') .. '|' .. measure, amount)
+  redis.call('PEXPIRE', day, USAGE_MS)
+end
+
+-- Writes the final row of a provider call, once, and counts it.
 -- amounts: field, integer, field, integer, …
 local function settle(key, call_id, row, amounts)
   local before = redis.call('HGET', key.ledger, call_id)
   if before and string.find(before, '"outcome":"lost"', 1, true) then
-    local lost = cjson.decode(before)
-    redis.call('HINCRBY', key.totals, lost.provider .. '||calls:lost', -1)
+    tally(key, before, cjson.decode(before).provider .. '||calls:lost', -1)
   elseif before and not string.find(before, '"outcome":"intended"', 1, true) then
     return
   end
   redis.call('HSET', key.ledger, call_id, row)
   for index = 1, #amounts, 2 do
-    redis.call('HINCRBY', key.totals, amounts[index], amounts[index + 1])
+    tally(key, row, amounts[index], amounts[index + 1])
   end
 end
 
@@ -65,7 +94,7 @@ local function lose(key, call_id, row)
   if count == 0 then return end
   local call = cjson.decode(row)
   redis.call('HSET', key.ledger, call_id, changed)
-  redis.call('HINCRBY', key.totals, call.provider .. '||calls:lost', 1)
+  tally(key, row, call.provider .. '||calls:lost', 1)
 end
 
 -- Forgets a call that an attempt entered and never made: its worker has told of all that it made.
@@ -113,37 +142,51 @@ local function take(at, count)
   return values, at + count
 end
 
+-- Makes a turn the conversation's active one, for a worker to be woken for.
+local function make_ready(key, turn_id, now, wake_ms)
+  redis.call('HSET', key.conv, 'active', turn_id)
+  redis.call('ZADD', key.ready, int(now + wake_ms), turn_id)
+end
+
+-- Lets a turn live for as long as its conversation does, and the conversation from its last turn's end on.
+local function age(key, turn_id, now, ttl_ms)
+  local lives_ms = tonumber(redis.call('HGET', key.conv, 'ttl_ms') or 0)
+  local keep_ms = int(lives_ms > 0 and math.min(lives_ms, tonumber(ttl_ms)) or ttl_ms)
+  for _, word in ipairs({ 'turn', 'log', 'ledger' }) do redis.call('PEXPIRE', key[word], keep_ms) end
+  redis.call('ZADD', key.turns, int(now + keep_ms), turn_id)
+  if redis.call('HINCRBY', key.conv, 'open', -1) > 0 or lives_ms <= 0 then return end
+  for _, word in ipairs({ 'conv', 'msgs', 'turns' }) do redis.call('PEXPIRE', key[word], int(lives_ms)) end
+end
+
 -- Ends a turn in a terminal state and hands out the conversation's next one.
 -- Returns the id of that turn, or ''.
 local function conclude(key, turn_id, state, result, events, channel, keep, ttl_ms, wake_ms)
   local now = now_ms()
   redis.call('HSET', key.turn, 'state', state, 'result', result, 'finished_at', int(now))
-  redis.call('HDEL', key.turn, 'cancel', 'worker')
+  redis.call('HDEL', key.turn, 'cancel', 'worker', 'question', 'paused')
   emit(key.turn, key.log, channel, keep, events)
   close_calls(key)
   redis.call('ZREM', key.leases, turn_id)
   redis.call('HDEL', key.fences, turn_id)
   redis.call('ZREM', key.ready, turn_id)
   redis.call('HDEL', key.wakes, turn_id)
-  redis.call('PEXPIRE', key.turn, ttl_ms)
-  redis.call('PEXPIRE', key.log, ttl_ms)
-  redis.call('PEXPIRE', key.ledger, ttl_ms)
+  redis.call('ZREM', key.due, turn_id)
+  age(key, turn_id, now, ttl_ms)
   if redis.call('HGET', key.conv, 'active') ~= turn_id then
     redis.call('LREM', key.fifo, 1, turn_id)
     return ''
   end
   local following = redis.call('LPOP', key.fifo)
-  if not following then
+  if following then
+    make_ready(key, following, now, wake_ms)
+  else
     redis.call('HDEL', key.conv, 'active')
-    return ''
   end
-  redis.call('HSET', key.conv, 'active', following)
-  redis.call('ZADD', key.ready, int(now + wake_ms), following)
-  return following
+  return following or ''
 end
 
 -- Writes down who holds a slice of a batch. `slices` says under its first index
--- `<count>:<crashes>:<deaths>:<token>`, and under `token:<token>` that index.
+-- `<count>:<crashes>:<token>`, and under `token:<token>` that index.
 local function hold_slice(key, batch_id, start, counts, token, until_ms)
   local slice = batch_id .. '/' .. int(start)
   redis.call('HSET', key.slices, int(start), counts .. ':' .. token, 'token:' .. token, int(start))

@@ -1,8 +1,9 @@
 -- Elects the caller as a shard's reaper for a while and lists what is overdue there.
 -- Work that is listed as due is due again later, each time after twice as long.
--- KEYS reaper leases ready wakes
+-- KEYS reaper leases ready wakes due
 -- ARGV owner lock_ms limit first_ms longest_ms
--- Returns { expired works, due works, number of works that are ready } or { } when another is elected.
+-- Returns { expired works, works to wake, number of works that are ready, turns whose time has come }
+--      or { } when another is elected.
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return {} end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -15,4 +16,5 @@ for _, work in ipairs(due) do
   local pause = math.min(tonumber(ARGV[4]) * 2 ^ math.min(count, 16), tonumber(ARGV[5]))
   redis.call('ZADD', KEYS[3], int(now + pause), work)
 end
-return { expired, due, redis.call('ZCARD', KEYS[3]) }
+return { expired, due, redis.call('ZCARD', KEYS[3]),
+  redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', int(now), 'LIMIT', 0, limit) }

@@ -1,28 +1,58 @@
--- Stores a turn; ready at once when its conversation is idle, else waiting in its FIFO.
--- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals
+-- Stores a turn: for later, ready at once when its conversation is idle, or by what `on_busy` says.
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage
 -- ARGV turn_id tenant conversation_id version digest body lane channel keep wake_ms create
---      conversation_version memory_k event
--- Returns 'ready' | 'waiting' | 'replayed' | 'mismatch' | 'missing'.
+--      conversation_version memory_k event on_busy due_ms lives_ms gone control cancelled_result
+--      cancelled_event ttl_ms
+--      (on_busy and due_ms may be '': the conversation's own, and now; gone: the name of the turn's tombstone)
+-- Returns { 'ready' | 'waiting' | 'scheduled', created_at } | { 'replayed' | 'mismatch' | 'missing' | 'gone' }
+--      | { 'busy', active turn id }.
 local key, turn_id = turn_keys(), ARGV[1]
 
 local digest = redis.call('HGET', key.turn, 'digest')
-if digest then
-  return digest == ARGV[5] and 'replayed' or 'mismatch'
-end
+if digest then return { digest == ARGV[5] and 'replayed' or 'mismatch' } end
+if redis.call('EXISTS', ARGV[18]) == 1 then return { 'gone' } end
 
-local now = now_ms()
+local now, wake_ms, later = now_ms(), tonumber(ARGV[10]), ARGV[16] ~= ''
+local active = redis.call('HGET', key.conv, 'active')
+local on_busy = ARGV[15] ~= '' and ARGV[15] or redis.call('HGET', key.conv, 'on_busy') or 'enqueue'
+if active and not later and on_busy == 'reject' then return { 'busy', active } end
+
 if redis.call('EXISTS', key.conv) == 0 then
-  if ARGV[11] == 'reject' then return 'missing' end
-  redis.call('HSET', key.conv, 'version', ARGV[12], 'created_at', int(now), 'memory_k', ARGV[13], 'settings', '{}')
+  if ARGV[11] == 'reject' then return { 'missing' } end
+  redis.call('HSET', key.conv, 'version', ARGV[12], 'created_at', int(now), 'memory_k', ARGV[13], 'settings', '{}',
+    'ttl_ms', ARGV[17])
 end
-redis.call('HSET', key.turn, 'version', ARGV[4], 'tenant', ARGV[2], 'conversation_id', ARGV[3], 'state', 'queued',
-  'digest', ARGV[5], 'body', ARGV[6], 'lane', ARGV[7], 'created_at', int(now), 'fence', 0, 'attempts', 0)
+redis.call('ZADD', key.convs, int(now), ARGV[3])
+redis.call('HINCRBY', key.conv, 'open', 1)
+for _, word in ipairs({ 'conv', 'msgs', 'turns' }) do redis.call('PERSIST', key[word]) end
+redis.call('ZREMRANGEBYSCORE', key.turns, '-inf', int(now))
+redis.call('ZADD', key.turns, '+inf', turn_id)
+redis.call('HSET', key.turn, 'version', ARGV[4], 'tenant', ARGV[2], 'conversation_id', ARGV[3], 'digest', ARGV[5],
+  'state', later and 'scheduled' or 'queued', 'body', ARGV[6], 'lane', ARGV[7], 'created_at', int(now), 'fence', 0,
+  'attempts', 0)
 emit(key.turn, key.log, ARGV[8], tonumber(ARGV[9]), { ARGV[14] })
 
-if redis.call('HGET', key.conv, 'active') then
-  redis.call('RPUSH', key.fifo, turn_id)
-  return 'waiting'
+if later then
+  redis.call('ZADD', key.due, ARGV[16], turn_id)
+  return { 'scheduled', int(now) }
 end
-redis.call('HSET', key.conv, 'active', turn_id)
-redis.call('ZADD', key.ready, int(now + tonumber(ARGV[10])), turn_id)
-return 'ready'
+if not active then
+  make_ready(key, turn_id, now, wake_ms)
+  return { 'ready', int(now) }
+end
+if on_busy == 'enqueue' then
+  redis.call('RPUSH', key.fifo, turn_id)
+  return { 'waiting', int(now) }
+end
+
+-- The running turn is stopped, and this one goes next.
+redis.call('LPUSH', key.fifo, turn_id)
+local other = keys_of(key, turn_id, active)
+if redis.call('HGET', other.turn, 'state') == 'running' then
+  redis.call('HSET', other.turn, 'cancel', on_busy)
+  redis.call('PUBLISH', ARGV[19], active .. ' ' .. on_busy)
+  return { 'waiting', int(now) }
+end
+conclude(other, active, 'cancelled', ARGV[20], { ARGV[21] }, renamed(ARGV[8], turn_id, active), tonumber(ARGV[9]),
+  ARGV[22], wake_ms)
+return { 'ready', int(now) }

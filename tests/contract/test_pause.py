@@ -1,0 +1,164 @@
+"""A turn that waits for a human, and one that waits for its time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from aiforge.core.events import (
+    Cancelled,
+    Error,
+    Event,
+    Expired,
+    Queued,
+    RequiresAction,
+    Started,
+    Token,
+    encode,
+)
+from tests.support.servers import RedisServer
+from tests.support.turns import Connect, Running, claim, crash, paid, read, state, submit
+from worker.contract.client import TurnClient
+from worker.contract.errors import Conflict, NotFound
+from worker.contract.keys import SHARDS
+from worker.contract.schemas import Paused, Question, TurnRequest, TurnState
+from worker.contract.store import Place
+
+pytestmark = pytest.mark.anyio
+ASKED = RequiresAction("q1", "approval", "May I?")
+MESSAGES = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": None, "tool_calls": []}]
+QUESTION = Question(
+    question_id="q1", kind="approval", text="May I?", call_id="call_1", tool="t", input={"a": 1}
+)
+
+
+async def pause(running: Running, events: list[Event] | None = None) -> str:
+    return await running.store.pause(
+        running.claim,
+        Paused(messages=MESSAGES, question=QUESTION, calls=[paid(running.call_id)]),
+        events=[encode(event) for event in events or [ASKED]],
+        position=running.said,
+        calls=[paid(running.call_id)],
+    )
+
+
+async def tick(client: TurnClient) -> list[str]:
+    """What a reaper would let go on now."""
+    found = await client.turns.reap(range(SHARDS), "reaper")
+    return [turn_id for shard in found for turn_id in shard.timed]
+
+
+async def test_a_paused_turn_frees_its_slot_and_holds_its_place(
+    client: TurnClient, server: RedisServer
+) -> None:
+    place = await submit(client, conversation_id="c")
+    waiting = await submit(client, conversation_id="c")
+    running = await claim(client.turns, place)
+    await running.tokens("Let me ask. ")
+    assert await pause(running) == "ok"
+    assert await pause(running) == "ok"
+    turn = await client.turn(place.turn_id)
+    assert (turn.state, turn.question, turn.attempts) == (TurnState.REQUIRES_ACTION, QUESTION, 0)
+    assert server.ask("ZCARD", client.turns.keys.leases(int(place.turn_id[:2]))) == 0
+    assert (await client.line("c")).waiting == [waiting.turn_id]
+    assert not await running.tokens("late")
+
+    resumed = await client.resume(place.turn_id, "q1", "approved")
+    assert (resumed.state, resumed.question) == (TurnState.QUEUED, None)
+    again = await claim(client.turns, place)
+    assert again.claim.answer == "approved"
+    assert again.claim.paused is not None
+    assert again.claim.paused.messages == MESSAGES
+    assert (await again.answer("Done.")).following == waiting.turn_id
+    events = [event for _, event in await read(client, place)]
+    assert events[:5] == [Queued(), Started(1), Token("Let me ask. "), ASKED, Started(1)]
+
+
+async def test_an_answer_counts_once(client: TurnClient) -> None:
+    place = await submit(client)
+    with pytest.raises(Conflict) as early:
+        await client.resume(place.turn_id, "q1", "yes")
+    assert early.value.code == "not_waiting"
+    await pause(await claim(client.turns, place))
+    with pytest.raises(NotFound):
+        await client.resume(place.turn_id, "q2", "yes")
+    await client.resume(place.turn_id, "q1", "yes")
+    assert (await client.resume(place.turn_id, "q1", "yes")).state is TurnState.QUEUED
+    with pytest.raises(Conflict) as other:
+        await client.resume(place.turn_id, "q1", "no")
+    assert other.value.code == "already_answered"
+    await (await claim(client.turns, place)).answer("ok")
+    assert (await client.resume(place.turn_id, "q1", "yes")).state is TurnState.COMPLETED
+
+
+async def test_a_crash_after_the_answer_asks_nobody_again(client: TurnClient) -> None:
+    place = await submit(client)
+    await pause(await claim(client.turns, place))
+    await client.resume(place.turn_id, "q1", "yes")
+    assert await crash(client.turns, await claim(client.turns, place)) == "queued"
+    again = await claim(client.turns, place)
+    assert (again.claim.answer, again.claim.attempt) == ("yes", 2)
+
+
+async def test_a_paused_turn_can_be_cancelled(client: TurnClient) -> None:
+    place = await submit(client, conversation_id="c")
+    following = await submit(client, conversation_id="c")
+    await pause(await claim(client.turns, place))
+    assert (await client.cancel(place.turn_id)).state is TurnState.CANCELLED
+    assert (await client.line("c")).active == following.turn_id
+    assert await tick(client) == []
+
+
+async def test_who_was_asked_to_stop_does_not_pause(client: TurnClient) -> None:
+    place = await submit(client)
+    running = await claim(client.turns, place)
+    await client.cancel(place.turn_id)
+    assert await pause(running) == "cancel"
+    assert await state(client, place) is TurnState.RUNNING
+
+
+async def test_nobody_answers_in_time(connect: Connect) -> None:
+    client = await connect(action_timeout_seconds=0.01)
+    place = await submit(client, conversation_id="c")
+    following = await submit(client, conversation_id="c")
+    await pause(await claim(client.turns, place))
+    while await tick(client) != [place.turn_id]:
+        pass
+    assert await client.turns.due(place) == following.turn_id
+    turn = await client.turn(place.turn_id)
+    assert (turn.state, turn.error and turn.error.code) == (TurnState.EXPIRED, "expired")
+    assert [event for _, event in await read(client, place)][-2:] == [
+        Error("expired", "nobody answered in time"), Expired(),
+    ]  # fmt: skip
+    assert await client.turns.due(place) is None
+
+
+async def schedule(client: TurnClient, after: float) -> Place:
+    request = TurnRequest(message="later", run_after=time.time() + after)
+    turn = await client.submit(request, conversation_id="c")
+    assert turn.state is TurnState.SCHEDULED
+    return Place(turn.turn_id, "default", "c")
+
+
+async def test_a_scheduled_turn_joins_the_line_when_it_is_due(client: TurnClient) -> None:
+    late, soon = await schedule(client, 3_600), await schedule(client, 0.01)
+    active = await submit(client, conversation_id="c")
+    assert (await client.line("c")).waiting == []
+    while await tick(client) != [soon.turn_id]:
+        pass
+    assert await client.turns.due(late) is None
+    assert await client.turns.due(soon) is None
+    assert (await client.line("c")).waiting == [soon.turn_id]
+    assert (await (await claim(client.turns, active)).answer("1")).following == soon.turn_id
+    assert await state(client, late) is TurnState.SCHEDULED
+    assert (await client.cancel(late.turn_id)).state is TurnState.CANCELLED
+    assert [event for _, event in await read(client, late)] == [Queued(), Cancelled()]
+
+
+async def test_a_scheduled_turn_of_an_idle_conversation_is_ready_at_once(client: TurnClient) -> None:
+    place = await schedule(client, 0.01)
+    while await tick(client) != [place.turn_id]:
+        pass
+    assert await client.turns.due(place) == place.turn_id
+    await (await claim(client.turns, place)).answer("now")

@@ -1,0 +1,84 @@
+"""Usage by day is the ledger's sum, whichever way it is cut."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from decimal import Decimal
+
+import msgspec
+import pytest
+
+from aiforge.core.types import Usage
+from tests.support.servers import RedisServer
+from tests.support.turns import COST, USAGE, claim, crash, intended, paid, submit
+from worker.contract.client import TurnClient
+from worker.contract.errors import InvalidInput
+from worker.contract.usage import today
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_every_call_is_counted_once_in_each_group(client: TurnClient) -> None:
+    for number in range(3):
+        running = await claim(client.turns, await submit(client, conversation_id=f"c{number}"))
+        calls = [
+            paid(running.call_id),
+            msgspec.structs.replace(paid(f"{running.call_id}x"), purpose="summary"),
+        ]
+        await running.answer("Hi", calls=calls)
+        await running.answer("Hi", calls=calls)
+    await crash(client.turns, await claim(client.turns, await submit(client)))
+    whole = await client.usage(group_by=[])
+    assert [(row.calls, row.lost_calls, row.cost) for row in whole] == [(7, 1, 6 * COST)]
+    by_purpose = await client.usage(group_by=["purpose", "model"])
+    assert {(row.purpose, row.model): (row.calls, row.input_tokens) for row in by_purpose} == {
+        ("answer", ""): (1, 0),
+        ("answer", "m"): (3, 3 * USAGE.input_tokens),
+        ("summary", "m"): (3, 3 * USAGE.input_tokens),
+    }
+    (day,) = await client.usage(group_by=["day"])
+    assert day.day == today().isoformat()
+    assert await client.usage(first=date(2020, 1, 1), last=date(2020, 1, 31)) == []
+    totals = (await client.stats()).totals
+    assert day.cost == sum((sums.get("usd", Decimal(0)) for sums in totals.values()), Decimal(0))
+
+
+async def test_a_lost_call_that_is_settled_late_is_lost_no_more(client: TurnClient) -> None:
+    place = await submit(client)
+    running = await claim(client.turns, place)
+    await crash(client.turns, running)
+    await client.turns.ledger(place.turn_id, settled=[paid(running.call_id)], intended=[])
+    (row,) = await client.usage(group_by=[])
+    assert (row.calls, row.lost_calls, row.cost) == (1, 0, COST)
+
+
+async def test_a_million_tenths_of_a_millionth(client: TurnClient) -> None:
+    """Sums are integers: nothing is rounded away."""
+    place = await submit(client)
+    tiny = [
+        msgspec.structs.replace(
+            intended(f"{place.turn_id}.t.{number}"),
+            outcome="ok",
+            usage=Usage(input_tokens=1),
+            cost=Decimal("1e-7"),
+        )
+        for number in range(1_000)
+    ]
+    await client.turns.ledger(place.turn_id, settled=tiny, intended=[])
+    (row,) = await client.usage()
+    assert row.cost == Decimal("0.0001")
+
+
+async def test_a_day_is_kept_for_400_days(client: TurnClient, server: RedisServer) -> None:
+    running = await claim(client.turns, await submit(client))
+    await running.answer("Hi")
+    (name,) = server.ask("KEYS", f"*{client.settings.namespace}:*:usage:*")
+    assert 0 < server.ask("PTTL", name) <= 400 * 86_400_000
+
+
+async def test_what_cannot_be_asked(client: TurnClient) -> None:
+    with pytest.raises(InvalidInput, match="one of day, provider, model, purpose"):
+        await client.usage(group_by=["tenant"])  # type: ignore[list-item]
+    for first, last in ((today(), today() - timedelta(days=1)), (date(2020, 1, 1), date(2024, 1, 1))):
+        with pytest.raises(InvalidInput, match="400 days"):
+            await client.usage(first=first, last=last)

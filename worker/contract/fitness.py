@@ -1,0 +1,82 @@
+"""Whether a Redis can be trusted with what this service stores: asked once, when a process starts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+
+from aiforge.core.types import ConfigError
+from worker.contract.settings import ContractSettings
+
+OLDEST: Final = (7, 0)
+CLOCK_SECONDS: Final = 5.0
+SECONDS: Final = 3.0
+
+
+def check_redis(settings: ContractSettings) -> list[str]:
+    """Warnings, a line each. Raises ConfigError naming the setting when data would get lost.
+
+    A server that does not answer is none of them: whoever needs it waits for it.
+    """
+    warnings = _check_store(settings.redis_url or "")
+    if settings.broker_url and settings.broker_url.startswith(("redis", "rediss", "unix")):
+        _check_broker(settings.broker_url)
+    return warnings
+
+
+def _check_store(url: str) -> list[str]:
+    try:
+        info, seconds = _ask(url)
+    except (AuthenticationError, NoPermissionError) as error:
+        raise ConfigError(f"AIFORGE_REDIS_URL: the server does not let us do what we must: {error}") from None
+    except ResponseError as error:
+        raise ConfigError(f"AIFORGE_REDIS_URL: {error}") from None
+    except (RedisError, OSError) as error:
+        return [f"Redis does not answer yet, so it was not checked: {error}"]
+    if problem := _unfit(info):
+        raise ConfigError(f"AIFORGE_REDIS_URL: {problem}")
+    warnings = []
+    if not info.get("aof_enabled"):
+        warnings.append("Redis keeps no append-only file: what was accepted is lost when it crashes")
+    if abs(seconds - time.time()) > CLOCK_SECONDS:
+        warnings.append(
+            f"the clock of Redis is {seconds - time.time():+.0f} s off this machine's; Redis's counts"
+        )
+    return warnings
+
+
+def _unfit(info: dict[str, Any]) -> str | None:
+    version = str(info.get("redis_version", "0"))
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        return f"Redis {version} is too old; it takes 7.0 or newer, or Valkey"
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return f"maxmemory-policy is {policy}, which throws turns away; set it to noeviction"
+    if info.get("role") == "slave":
+        return "this is a replica; name the primary"
+    if info.get("cluster_enabled"):
+        return "this is a Redis Cluster, which the service cannot use yet"
+    return None
+
+
+def _check_broker(url: str) -> None:
+    try:
+        info, _ = _ask(url)
+    except (AuthenticationError, NoPermissionError) as error:
+        raise ConfigError(f"AIFORGE_BROKER_URL: the server does not let us in: {error}") from None
+    except (RedisError, OSError):
+        return
+    if info.get("cluster_enabled"):
+        raise ConfigError("AIFORGE_BROKER_URL: Celery cannot use a Redis Cluster; name a single server")
+
+
+def _ask(url: str) -> tuple[dict[str, Any], float]:
+    """What the server says of itself, and its time; also whether it runs a script for us."""
+    with redis.Redis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS) as client:
+        info: Any = client.info()
+        client.script_load("return 1")
+        seconds, microseconds = client.time()
+        return info, seconds + microseconds / 1e6

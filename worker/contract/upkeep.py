@@ -1,0 +1,118 @@
+"""What keeps turns going: leases renewed, what is overdue found, calls written down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aiforge.core.types import ProviderCall
+from worker.contract import records
+from worker.contract.connection import Connection
+from worker.contract.keys import Keys, is_batch, shard_of_id
+from worker.contract.link import Argument
+from worker.contract.schemas import Stop
+from worker.contract.settings import ContractSettings
+
+WAKE_MS: Final = 5_000
+"""How long a sent wake-up may take before the reaper sends another."""
+LONGEST_WAKE_MS: Final = 60_000
+REAPER_LOCK_MS: Final = 2_000
+REAP_LIMIT: Final = 500
+
+
+class Overdue(NamedTuple):
+    """What a reaper found on one shard: leases that ran out, work to wake, turns whose time has come."""
+
+    expired: list[str]
+    due: list[str]
+    ready: int
+    timed: list[str]
+
+
+class Upkeep:
+    """The part of the store that works on many turns and slices at a time."""
+
+    def __init__(self, connection: Connection, settings: ContractSettings) -> None:
+        self.connection = connection
+        self.settings = settings
+        self.keys = Keys(settings.namespace)
+        self._lease_ms = int(settings.lease_seconds * 1000)
+
+    async def stops_asked(self, turn_ids: Sequence[str]) -> dict[str, Stop]:
+        """Those of these running turns that someone asked to stop, and how."""
+        if not turn_ids:
+            return {}
+        commands = [("HGET", self.keys.turn(turn_id), "cancel") for turn_id in turn_ids]
+        asked = await self.connection.commands(commands)
+        return {turn_id: how.decode() for turn_id, how in zip(turn_ids, asked, strict=True) if how}
+
+    async def heartbeat(self, held: dict[str, int]) -> list[str]:
+        """Renew the leases of works by fence, one script a shard; returns the works that are lost."""
+        shards: dict[int, list[Argument]] = {}
+        for work, fence in held.items():
+            shards.setdefault(shard_of_id(work), [self._lease_ms]).extend((work, fence))
+        replies = await self.connection.run_many(
+            [
+                ("heartbeat", [self.keys.leases(shard), self.keys.fences(shard)], arguments)
+                for shard, arguments in shards.items()
+            ]
+        )
+        return [work.decode() for reply in replies for work in _checked(reply)]
+
+    async def reap(self, shards: Sequence[int], owner: str) -> list[Overdue]:
+        """List what is overdue on the shards whose reaper is, or now becomes, `owner`."""
+        keys = self.keys
+        arguments: list[Argument] = [owner, REAPER_LOCK_MS, REAP_LIMIT, WAKE_MS, LONGEST_WAKE_MS]
+        replies = await self.connection.run_many(
+            [
+                (
+                    "reap",
+                    [
+                        keys.reaper(shard),
+                        keys.leases(shard),
+                        keys.ready(shard),
+                        keys.wakes(shard),
+                        keys.due(shard),
+                    ],
+                    arguments,
+                )
+                for shard in shards
+            ]
+        )
+        return [
+            Overdue(_texts(reply[0]), _texts(reply[1]), reply[2], _texts(reply[3]))
+            for reply in map(_checked, replies)
+            if reply
+        ]
+
+    async def ledger(
+        self, owner: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
+    ) -> None:
+        """Write rows outside of a claim or commit; `owner` is a turn or a batch."""
+        keys = self.keys
+        shard = shard_of_id(owner)
+        records_of = [keys.batch(owner), keys.slices(owner)] if is_batch(owner) else [keys.turn(owner)]
+        names = [keys.ledger(owner), keys.totals(shard), keys.usage(shard), *records_of]
+        rows = [part for call in intended for part in (call.call_id, records.encode(call))]
+        arguments: list[Argument] = [len(settled), len(intended), *records.settled(settled), *rows]
+        await self.connection.run("ledger", names, arguments)
+
+    async def calls(self, owner: str) -> list[ProviderCall]:
+        """The provider calls of a turn or batch."""
+        rows = records.fields(await self.connection.command("HGETALL", self.keys.ledger(owner)))
+        return [msgspec.json.decode(row, type=ProviderCall) for row in rows.values()]
+
+    async def presence(self, worker: str, alive_seconds: float) -> None:
+        await self.connection.run("presence", [self.keys.workers()], [worker, int(alive_seconds * 1000)])
+
+
+def _texts(members: Sequence[bytes]) -> list[str]:
+    return [member.decode() for member in members]
+
+
+def _checked(reply: Any) -> Any:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
