@@ -19,13 +19,14 @@ from prometheus_client import disable_created_metrics
 from aiforge.core.types import ConfigError
 from api.app import create_app
 from api.openapi import Application
-from api.settings import DEFAULT_PORT, ApiSettings, load
+from api.settings import ApiSettings, load
 from api.state import Service
 from api.stopping import stop
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
+from worker.contract.fitness import check_redis
 from worker.contract.logs import Forward
-from worker.contract.service import announce, check, listen, say, url
+from worker.contract.service import announce, check, listen, say, taken, url
 
 _GRACE_SECONDS: Final = 10
 """How long requests may take to end once the process was asked to stop; streams end at once."""
@@ -55,7 +56,7 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         address = url(self._sock)
         say(f"api: ready at {address} (documentation at {address}/docs)")
-        announce(url=address)
+        announce(url=address, taken=taken(self._service.settings.api_port, self._sock))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.streams.drain()
@@ -70,13 +71,16 @@ def main() -> int:
         sock = listen(settings.api_host, settings.api_port, setting="API", chosen=chosen)
     except ConfigError as error:
         return _failed(str(error), 3)
-    _mention_move(settings, sock)
+    if port := taken(settings.api_port, sock):
+        say(f"api: port {port} is taken, using {sock.getsockname()[1]}")
     disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types none of it
     with sock:
         try:
             uvloop.run(_serve(settings, sock))
         except Unavailable as error:
             return _failed(str(error), 1)
+        except ConfigError as error:
+            return _failed(str(error), 3)
     return 0
 
 
@@ -99,7 +103,7 @@ async def _connected(settings: ApiSettings) -> TurnClient | None:
     signalled = asyncio.Event()
     for number in _SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, signalled.set)
-    connecting = asyncio.create_task(TurnClient.connect(settings))
+    connecting = asyncio.create_task(_checked(settings))
     leaving = asyncio.create_task(signalled.wait())
     await asyncio.wait((connecting, leaving), return_when=asyncio.FIRST_COMPLETED)
     if connecting.done():
@@ -109,10 +113,16 @@ async def _connected(settings: ApiSettings) -> TurnClient | None:
     return None
 
 
-def _mention_move(settings: ApiSettings, sock: socket.socket) -> None:
-    port = sock.getsockname()[1]
-    if settings.api_port and port != settings.api_port:
-        say(f"api: port {DEFAULT_PORT} is taken, using {port}")
+async def _checked(settings: ApiSettings) -> TurnClient:
+    """A client of a Redis that can be trusted; raises ConfigError when it cannot."""
+    client = await TurnClient.connect(settings)
+    try:
+        for warning in await asyncio.to_thread(check_redis, settings):
+            say(f"api: {warning}")
+    except ConfigError:
+        await client.close()
+        raise
+    return client
 
 
 def _failed(message: str, code: int) -> int:

@@ -11,7 +11,7 @@ from api.bodies import BodyLimit
 from api.edge import Edge
 from api.metrics import Metrics
 from api.openapi import Application
-from api.routes import batches, conversations, system, turns
+from api.routes import batches, conversations, dead, system, turns, usage
 from api.settings import ApiSettings
 from api.sse import Streams
 from api.state import Service
@@ -46,7 +46,7 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
         log=logger("api", settings.log_level, settings.log_format),
     )
     app.state.service = shared
-    for routes in (conversations, turns, batches, system):
+    for routes in (conversations, turns, dead, batches, usage, system):
         app.include_router(routes.router)
     errors.install(app)
     token = settings.api_token.get_secret_value() if settings.api_token else None
@@ -54,7 +54,7 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
     app.add_middleware(
         BodyLimit,
         limit=settings.api_max_body_bytes,
-        limits={batches.PATH: settings.api_max_batch_bytes},
+        limits=dict.fromkeys((batches.PATH, conversations.IMPORT_PATH), settings.api_max_batch_bytes),
     )
     app.add_middleware(Gate, token=token)
     app.add_middleware(Edge, metrics=shared.metrics, log=shared.log)

@@ -7,8 +7,8 @@ rebinding) or comes from another site's page (Origin) is refused when no token i
 from __future__ import annotations
 
 import hmac
+import re
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +19,9 @@ from api.settings import is_loopback
 OPEN: Final = frozenset({"/livez", "/readyz", "/metrics", "/docs", "/openapi.json"})
 """What needs no token: numbers and documentation, nothing of anyone's data."""
 OPEN_FOLDER: Final = "/docs/"
+_SCHEME: Final = re.compile(r"^https?://")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
+"""A host and perhaps a port, and nothing that some reader might take for either."""
 
 
 class Gate:
@@ -54,21 +57,18 @@ def _unauthorized(code: str, message: str) -> Problem:
 
 
 def _stranger(headers: Headers) -> Problem | None:
-    if not _is_here(f"//{headers.get('host', '')}"):
+    if not _is_here(headers.get("host", "")):
         return Problem(
             403,
             "forbidden_host",
             "without an API token the host must be this machine, as localhost or 127.0.0.1",
         )
     origin = headers.get("origin")
-    if origin is not None and not _is_here(origin):
+    if origin is not None and not _is_here(_SCHEME.sub("", origin)):
         return Problem(403, "forbidden_origin", "without an API token only pages of this machine may call")
     return None
 
 
-def _is_here(url: str) -> bool:
-    try:
-        host = urlsplit(url).hostname
-    except ValueError:
-        return False
-    return host is not None and is_loopback(host)
+def _is_here(where: str) -> bool:
+    host = _HOST.fullmatch(where)
+    return host is not None and is_loopback(host[1].lower())

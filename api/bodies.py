@@ -16,7 +16,14 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import LONGEST_PARAM, Problem
-from worker.contract.schemas import BatchItem, BatchRequest, ConversationSettings, TurnRequest
+from worker.contract.schemas import (
+    BatchItem,
+    BatchRequest,
+    ConversationSettings,
+    StoredMessage,
+    TurnRequest,
+)
+from worker.contract.transfer import ConversationExport
 
 T = TypeVar("T")
 _FIELD: Final = re.compile(r"(unknown|required) field `([^`]*)`")
@@ -61,9 +68,37 @@ class BatchBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
         return BatchRequest(**{**fields, "items": items})
 
 
+class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer to a turn's question."""
+
+    question_id: str
+    answer: str
+
+
+class QueueBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Waiting turns as they were seen, and the order they are to have."""
+
+    expected: list[str]
+    turns: list[str]
+
+
+class MessageBody(StoredMessage, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One message of a conversation that comes in."""
+
+
+class ImportBody(ConversationExport, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An exported conversation as it is posted."""
+
+    version: int
+    messages: list[MessageBody]
+
+
 TURN: Final = msgspec.json.Decoder(TurnBody)
 CONVERSATION: Final = msgspec.json.Decoder(ConversationBody)
 BATCH: Final = msgspec.json.Decoder(BatchBody)
+RESUME: Final = msgspec.json.Decoder(ResumeBody)
+QUEUE: Final = msgspec.json.Decoder(QueueBody)
+IMPORT: Final = msgspec.json.Decoder(ImportBody)
 
 
 def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

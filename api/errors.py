@@ -14,12 +14,13 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound, Unavailable
+from worker.contract.errors import Conflict, ContractError, Gone, InvalidInput, NotFound, Unavailable
 
 STATUSES: Final[Mapping[type[ContractError], int]] = {
     InvalidInput: 400,
     NotFound: 404,
     Conflict: 409,
+    Gone: 410,
     Unavailable: 503,
     ContractError: 500,
 }
@@ -111,7 +112,9 @@ def _contract(error: ContractError) -> Problem:
     param = error.param if isinstance(error, InvalidInput) else None
     if param in IDS:
         status = 422
-    headers = {"Retry-After": "1"} if error.retryable else None
+    headers = {"Retry-After": "1"} if error.retryable else {}
+    if isinstance(error, Conflict):
+        headers["x-should-retry"] = "false"
     return Problem(status, error.code, str(error), param=param, headers=headers)
 
 
@@ -119,5 +122,5 @@ def _validation(errors: Sequence[Any]) -> Problem:
     first = errors[0]
     place, *path = (str(part) for part in first["loc"])
     param = ".".join(path) or place
-    status = 422 if place == "path" else 400
+    status = 422 if place == "path" or param in IDS else 400
     return Problem(status, "invalid_value", f"{param}: {first['msg']}", param=param)

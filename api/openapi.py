@@ -9,7 +9,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api import schemas
+from api import batch_schemas, schemas, usage_schemas
+from api.examples import NAMED, examples
 from api.sse import MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
@@ -18,7 +19,8 @@ _REF: Final = "#/components/schemas/{model}"
 _MEANINGS: Final = {
     400: "The body, a parameter or a header is wrong; `param` names it.",
     404: "There is no such thing.",
-    409: "It exists already, or the idempotency key was used with another body.",
+    409: "The state of what is there does not allow it; `code` says why.",
+    410: "It was erased.",
     413: "The body is too long.",
     415: "The body is not uncompressed application/json.",
     422: "An id is malformed.",
@@ -77,11 +79,14 @@ def answer(
     model: type[BaseModel],
     description: str,
     headers: dict[str, Any] = REQUEST_ID,
-    example: dict[str, Any] | None = None,
+    example: str | None = None,
 ) -> dict[str, Any]:
-    """A reply that is JSON of `model`; without an example the model's own is shown."""
-    content = {"content": {"application/json": {"example": example}}} if example else {}
-    return {"model": model, "description": description, "headers": headers, **content}
+    """A reply that is JSON of `model`; without a named example the model's own is shown."""
+    found: dict[str, Any] = {"model": model, "description": description, "headers": headers}
+    if example is not None:
+        shown = {example: {"$ref": f"#/components/examples/{example}"}}
+        found["content"] = {"application/json": {"examples": shown}}
+    return found
 
 
 def location(what: str) -> dict[str, Any]:
@@ -124,9 +129,20 @@ class Application(FastAPI):
         )
         components = document.setdefault("components", {})
         _, definitions = models_json_schema(
-            [(model, "validation") for model in schemas.UNREFERENCED], ref_template=_REF
+            [(model, "validation") for model in (*schemas.UNREFERENCED, *batch_schemas.UNREFERENCED)],
+            ref_template=_REF,
         )
         components["schemas"] = {**definitions["$defs"], **components.get("schemas", {})}
+        _put_examples(document)
         components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{}, {"token": []}]
         return document
+
+
+def _put_examples(document: dict[str, Any]) -> None:
+    """Examples whole: FastAPI drops whatever is null in them."""
+    described = document["components"]["schemas"]
+    for name, shown in examples((schemas, batch_schemas, usage_schemas)).items():
+        if name in described:
+            described[name]["examples"] = shown
+    document["components"]["examples"] = {name: {"value": shown} for name, shown in NAMED.items()}

@@ -10,7 +10,8 @@ import msgspec
 from starlette.responses import Response
 
 from aiforge.core.types import Usage
-from worker.contract.schemas import Batch, BatchRow, BatchState, StoredMessage, Turn
+from worker.contract.schemas import Batch, BatchRow, BatchState, Conversation, StoredMessage, Turn
+from worker.contract.usage import UsageRow
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -31,7 +32,21 @@ def reply(value: object, *, status: int = 200, headers: Mapping[str, str] | None
 def turn(value: Turn) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in _TURN_FIELDS}
     fields["cost"] = money(value.cost)
+    if value.question is not None:
+        question = _fields(value.question)
+        del question["call_id"]
+        fields["question"] = question
     return fields
+
+
+def turns(values: Sequence[Turn]) -> dict[str, Any]:
+    return {"object": "list", "data": [turn(value) for value in values], "has_more": False}
+
+
+def conversations(values: Sequence[tuple[int, Conversation]], *, has_more: bool) -> dict[str, Any]:
+    data = [{**_fields(value), "last_turn_at": when / 1000} for when, value in values]
+    cursor = f"{values[-1][0]}:{values[-1][1].conversation_id}" if has_more else None
+    return {"object": "list", "data": data, "has_more": has_more, "next": cursor}
 
 
 def messages(values: Sequence[StoredMessage], *, has_more: bool) -> dict[str, Any]:
@@ -66,6 +81,19 @@ def batch(value: Batch) -> dict[str, Any]:
         "usage": _usage(value.usage),
         "cost": money(value.cost),
         "unpriced_calls": value.unpriced_calls,
+    }
+
+
+def usage(values: Sequence[UsageRow]) -> dict[str, Any]:
+    """Only the fields that rows are grouped by stand in them, beside the sums."""
+    data = [
+        {name: value for name, value in _fields(row).items() if value is not None} | {"cost": money(row.cost)}
+        for row in values
+    ]
+    return {
+        "object": "list",
+        "data": data,
+        "total_cost": money(sum((row.cost for row in values), Decimal(0))),
     }
 
 

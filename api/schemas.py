@@ -10,7 +10,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worker.contract.schemas import DEFAULT_MEMORY_K, MAX_BATCH_ITEMS, BatchState, TurnState
+from worker.contract.checks import MOST_TOKENS
+from worker.contract.schemas import DEFAULT_MEMORY_K, TurnState
+from worker.contract.transfer import EXPORT_VERSION, MAX_MESSAGES
 
 Parts = list[dict[str, Any]]
 Money = str
@@ -35,33 +37,31 @@ _TURN: Final[dict[str, Any]] = {
     "metadata": {"channel": "web"},
     "created_at": 1767225600.128,
     "finished_at": 1767225601.934,
+    "run_after": None,
+    "question": None,
 }
 
-QUEUED: Final[dict[str, Any]] = {
-    **_TURN,
-    "state": "queued",
-    **dict.fromkeys(("answer", "usage", "cost", "model", "finished_at")),
-    "attempts": 0,
-}
-"""A turn as it looks right after it was posted."""
 
+class Body(BaseModel):
+    """What is posted: a field that it does not have is refused."""
 
-class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class _Defaults(_Body):
+class Defaults(Body):
+    """What a turn, or a batch for all its items, may say."""
+
     system_prompt: str | None = Field(None, description="Instructions that stand before the conversation.")
     model: str | None = Field(None, description="The model's name; the service's own when left out.")
     temperature: float | None = Field(None, ge=0, le=2)
-    max_tokens: int | None = Field(None, ge=1, description="The longest answer, in tokens.")
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS, description="The longest answer, in tokens.")
     tools: list[str] | None = Field(None, description="Names of the tools that the model may call.")
     metadata: dict[str, str] | None = Field(
         None, description="The caller's own notes; they come back unchanged."
     )
 
 
-class TurnBody(_Defaults):
+class TurnBody(Defaults):
     """One user message and how it is to be answered."""
 
     model_config = ConfigDict(
@@ -80,12 +80,19 @@ class TurnBody(_Defaults):
     )
 
     message: str | Parts = Field(description="Text, or content parts in OpenAI's form.")
+    on_busy: Literal["enqueue", "reject", "interrupt", "rollback"] | None = Field(
+        None,
+        description="When the conversation is busy: wait in line, be refused, or stop the running turn and go"
+        " next, with its partial answer kept (interrupt) or forgotten (rollback). The conversation's own"
+        " when left out.",
+    )
+    run_after: float | None = Field(None, description="Unix seconds; the turn joins the line then.")
     client_message_id: str | None = Field(
         None, description="The same as the header Idempotency-Key: posted twice, the message is taken once."
     )
 
 
-class ConversationBody(_Body):
+class ConversationBody(Body):
     """What holds for every turn of a conversation that does not say otherwise."""
 
     model_config = ConfigDict(
@@ -104,36 +111,33 @@ class ConversationBody(_Body):
         DEFAULT_MEMORY_K, ge=1, le=1000, description="How many stored messages a turn is shown."
     )
     metadata: dict[str, str] | None = None
-
-
-class BatchItem(_Defaults):
-    """One independent question."""
-
-    message: str | Parts
-    id: str | None = Field(None, description="The caller's own id; it comes back with the answer.")
-
-
-class BatchBody(_Defaults):
-    """Items, and what holds for every item that does not say otherwise."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "items": [
-                        {"id": "faq-1", "message": "Where is my order?"},
-                        {"id": "faq-2", "message": "Wie kündige ich?", "max_tokens": 200},
-                        "An item may be just its message.",
-                    ],
-                    "model": "gpt-4o-mini",
-                    "metadata": {"run": "nightly"},
-                }
-            ]
-        },
+    temperature: float | None = Field(None, ge=0, le=2)
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    tools: list[str] | None = Field(None, description="Names of the tools that the model may call.")
+    on_busy: Literal["enqueue", "reject", "interrupt", "rollback"] = "enqueue"
+    ttl: int | None = Field(
+        None,
+        ge=1,
+        description="Seconds that it lives after its last turn's end; the service's own when left out.",
     )
 
-    items: list[BatchItem | str] = Field(min_length=1, max_length=MAX_BATCH_ITEMS)
+
+class ResumeBody(Body):
+    """The answer to a turn's question; `approved` or `yes` lets a tool call run."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"question_id": "q_8f1c", "answer": "approved"}]}
+    )
+
+    question_id: str
+    answer: str
+
+
+class QueueBody(Body):
+    """The waiting turns as they were seen, and the order they are to have."""
+
+    expected: list[str]
+    turns: list[str]
 
 
 class Usage(BaseModel):
@@ -157,6 +161,16 @@ class TurnFailure(BaseModel):
     retryable: bool
 
 
+class Question(BaseModel):
+    """What a human is asked: to approve the call of `tool` with `input`, or for a text."""
+
+    question_id: str
+    kind: Literal["approval", "question"]
+    text: str
+    tool: str | None
+    input: dict[str, Any] | None
+
+
 class Turn(BaseModel):
     """A turn. Times are Unix seconds; what is not known yet is null."""
 
@@ -174,6 +188,14 @@ class Turn(BaseModel):
     metadata: dict[str, str] | None
     created_at: float
     finished_at: float | None
+    run_after: float | None = Field(description="When a scheduled turn joins its conversation's line.")
+    question: Question | None = Field(description="What a turn in requires_action waits for.")
+
+
+class Turns(BaseModel):
+    object: Literal["list"]
+    data: list[Turn]
+    has_more: bool
 
 
 class Conversation(BaseModel):
@@ -190,6 +212,11 @@ class Conversation(BaseModel):
                     "model": None,
                     "memory_k": 20,
                     "metadata": None,
+                    "temperature": None,
+                    "max_tokens": None,
+                    "tools": None,
+                    "on_busy": "enqueue",
+                    "ttl": 2592000,
                 }
             ]
         }
@@ -202,6 +229,40 @@ class Conversation(BaseModel):
     model: str | None
     memory_k: int
     metadata: dict[str, str] | None
+    temperature: float | None
+    max_tokens: int | None
+    tools: list[str] | None
+    on_busy: Literal["enqueue", "reject", "interrupt", "rollback"]
+    ttl: int | None = Field(description="Seconds after its last turn's end; null is for ever.")
+
+
+class ListedConversation(Conversation):
+    last_turn_at: float
+
+
+class Conversations(BaseModel):
+    """A page of conversations, by their latest turn."""
+
+    object: Literal["list"]
+    data: list[ListedConversation]
+    has_more: bool
+    next: str | None = Field(description="What `before` has to be for the next page.")
+
+
+class Queue(BaseModel):
+    """Turn ids: the one that runs, and those that wait, in order."""
+
+    active: str | None
+    waiting: list[str]
+
+
+class Erasure(BaseModel):
+    """The receipt of an erased conversation. Of what its calls cost, the totals stay."""
+
+    conversation_id: str
+    messages: int
+    turns: int
+    stopped: int = Field(description="How many of the turns were running.")
 
 
 class StoredMessage(BaseModel):
@@ -239,54 +300,50 @@ class Messages(BaseModel):
     has_more: bool = Field(description="Whether `after` = the number of messages read so far gives more.")
 
 
-class RequestCounts(BaseModel):
-    total: int
-    completed: int
-    failed: int
+class ConversationSettings(Body):
+    """Settings as they were given; null is the service's own."""
+
+    system_prompt: str | None = None
+    model: str | None = None
+    memory_k: int = Field(DEFAULT_MEMORY_K, ge=1, le=1000)
+    metadata: dict[str, str] | None = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    tools: list[str] | None = None
+    on_busy: Literal["enqueue", "reject", "interrupt", "rollback"] = "enqueue"
+    ttl: int | None = Field(None, ge=1)
 
 
-class Batch(BaseModel):
-    """OpenAI's batch object, with what the batch cost. Times are whole Unix seconds."""
+class ConversationExport(Body):
+    """A whole conversation as one document, which can be imported where its id is free."""
 
-    id: str = Field(examples=["batch_171f0a93c2d4e5b6a7f809"])
-    object: Literal["batch"]
-    endpoint: str
-    errors: None
-    input_file_id: Literal["inline"]
-    output_file_id: None
-    error_file_id: None
-    completion_window: str
-    status: BatchState
-    created_at: int
-    in_progress_at: int | None
-    expires_at: None
-    finalizing_at: None
-    completed_at: int | None
-    failed_at: None
-    expired_at: None
-    cancelling_at: int | None
-    cancelled_at: int | None
-    request_counts: RequestCounts
-    model: str | None
-    metadata: dict[str, str] | None
-    usage: dict[str, Any] = Field(description="Sums in OpenAI's form, beside the fields of a turn's usage.")
-    cost: Money = Field(description="USD as a decimal string, of the calls whose price is known.")
-    unpriced_calls: int = Field(description="Calls that `cost` does not hold because no price is known.")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "version": EXPORT_VERSION,
+                    "conversation_id": "user-7",
+                    "created_at": 1767225600.128,
+                    "settings": {"system_prompt": "You answer for the ACME shop.", "memory_k": 20},
+                    "messages": [
+                        {"role": "user", "content": "My name is Ada."},
+                        {"role": "assistant", "content": "Hello Ada!"},
+                    ],
+                }
+            ]
+        },
+    )
 
-
-class BatchRow(BaseModel):
-    """The result of one item; `index` counts from 0 in the order of the items."""
-
-    index: int
-    id: str | None
-    status: Literal["ok", "error"]
-    answer: str | None
-    error: TurnFailure | None
-    model: str | None
-    usage: Usage | None
-    cost: Money | None
-    latency_ms: float | None
-    attempts: int
+    version: Literal[1] = Field(description="Of this format.")
+    conversation_id: str
+    created_at: float
+    settings: ConversationSettings
+    messages: list[StoredMessage] = Field(
+        max_length=MAX_MESSAGES,
+        description="In order. Each tool's result belongs to a call of the answer before it, and each call"
+        " has one; a `turn_id` leads nowhere after an import.",
+    )
 
 
 class ErrorDetail(BaseModel):
@@ -325,5 +382,10 @@ class Ready(BaseModel):
     status: Literal["ready"]
 
 
-UNREFERENCED: Final[tuple[type[BaseModel], ...]] = (TurnBody, ConversationBody, BatchBody, BatchRow)
+UNREFERENCED: Final[tuple[type[BaseModel], ...]] = (
+    TurnBody,
+    ConversationBody,
+    ResumeBody,
+    QueueBody,
+)
 """Models of bodies that FastAPI neither parses nor writes; the document names them by reference."""

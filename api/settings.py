@@ -26,17 +26,21 @@ class ApiSettings(ContractSettings):
     yaml_section: ClassVar[str | None] = "api"
 
     api_host: str = "127.0.0.1"
+    """The address at which the API listens; one that others can reach needs a token."""
     api_port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535)
     """0 is any free port; a taken default port moves on, a taken explicit one is an error."""
     api_token: SecretStr | None = None
     """What callers send as `Authorization: Bearer`; without it only this machine may call."""
     api_max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
+    """The largest body of every other request."""
     api_max_batch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """The largest body of `POST /v1/batches`."""
+    """The largest body of `POST /v1/batches` and of an imported conversation."""
     api_ping_seconds: Seconds = 15.0
     """The longest silence on an event stream."""
     log_level: Level = "info"
+    """The least important lines that are written."""
     log_format: Format = "auto"
+    """`auto` is text on a terminal and JSON elsewhere."""
 
     @property
     def loopback(self) -> bool:

@@ -8,7 +8,7 @@ that its reader left or that the process wants to stop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
 from starlette.responses import Response
@@ -75,14 +75,20 @@ class EventStream(Response):
         *,
         streams: Streams,
         ping_seconds: float,
+        waits: Callable[[str], Awaitable[bool]],
+        left: Callable[[], Awaitable[object]] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        """`waits` tells whether a question is open; `left` is called when the reader leaves first."""
         self.status_code = 200
         self.background = None
         self.init_headers({**_HEADERS, **(headers or {})})
         self._source = source
         self._streams = streams
         self._ping_seconds = ping_seconds
+        self._waits = waits
+        self._left = left
+        self._ended = False
         self._ready = bytearray(PING)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -106,6 +112,8 @@ class EventStream(Response):
             await stop(reading, watching)
         if not reading.cancelled():
             reading.result()
+        if self._left is not None and not self._ended and not self._streams.draining.is_set():
+            await self._left()
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -125,16 +133,17 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _read(self) -> None:
-        """Fill `_ready`; ends after a terminal event or a question to a human."""
+        """Fill `_ready`; ends after a terminal event, or a question that nobody has answered yet."""
         try:
             async for sequence, event in self._source:
                 self._ready += encode(sequence, event)
                 self._wake.set()
-                if isinstance(event, RequiresAction):
+                if isinstance(event, RequiresAction) and await self._waits(event.question_id):
                     break
                 if len(self._ready) > _FULL:
                     self._room.clear()
                     await self._room.wait()
+            self._ended = True
         except ContractError:
             self._ready += _LOST
         finally:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import typer
 
-from aiforge.cli import batch, chat, config, demo, doctor, playground, services, signals, status
+from aiforge.cli import (
+    batch,
+    chat,
+    config,
+    conversations,
+    dead,
+    demo,
+    doctor,
+    playground,
+    services,
+    signals,
+    status,
+    turns,
+    usage,
+)
 from aiforge.cli.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from aiforge.cli.output import problem
 from aiforge.client import APIError, ClientError, UnauthorizedError
@@ -36,16 +50,41 @@ def build() -> typer.Typer:
     app.command()(chat.submit)
     app.command()(chat.tail)
     app.command()(chat.history)
-    batches = typer.Typer(help="Answer many questions.", no_args_is_help=True, rich_markup_mode=None)
-    batches.command("run")(batch.run)
-    app.add_typer(batches, name="batch")
+    app.command()(turns.queue)
+    app.command()(turns.cancel)
+    app.command()(turns.resume)
+    _add_groups(app)
     app.command()(status.status)
+    app.command()(usage.usage)
     app.command()(doctor.doctor)
     app.command()(config.config)
     app.command()(services.flower)
     app.command()(playground.playground)
     app.command("fake-provider", context_settings=PASSED_ON)(services.fake_provider)
     return app
+
+
+def _add_groups(app: typer.Typer) -> None:
+    groups: dict[tuple[str, str], dict[str, Callable[..., None]]] = {
+        ("batch", "Answer many questions."): {"run": batch.run},
+        ("conversations", "List conversations, erase one, take one elsewhere."): {
+            "list": conversations.list_conversations,
+            "rm": conversations.rm,
+            "export": conversations.export,
+            "import": conversations.import_,
+        },
+        ("dead", "Turns that were given up because every worker that ran them died."): {
+            "list": dead.list_dead,
+            "show": dead.show,
+            "requeue": dead.requeue,
+            "drop": dead.drop,
+        },
+    }
+    for (name, says), commands in groups.items():
+        group = typer.Typer(help=says, no_args_is_help=True, rich_markup_mode=None)
+        for verb, command in commands.items():
+            group.command(verb)(command)
+        app.add_typer(group, name=name)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ import typer
 
 from aiforge.cli import answers, questions
 from aiforge.cli.answers import Answers
+from aiforge.cli.arguments import MaxTokensOption, ModelOption, whole
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError, UsageError
 from aiforge.cli.output import as_json, duration, note
@@ -39,9 +40,11 @@ def run(
     ] = "-",
     column: Annotated[str | None, typer.Option(help="The column that holds the question.")] = None,
     id_column: Annotated[str | None, typer.Option(help="The column that holds your own id.")] = None,
-    system_prompt: Annotated[str | None, typer.Option(help="Instructions for every question.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model; the service's own when left out.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer, in tokens.")] = None,
+    system_prompt: Annotated[
+        str | None, typer.Option(help="Instructions for every question.", callback=whole)
+    ] = None,
+    model: ModelOption = None,
+    max_tokens: MaxTokensOption = None,
 ) -> None:
     """Answer every question of a file.
 
@@ -147,10 +150,8 @@ class Job:
                 time.sleep(POLL_SECONDS)
                 self._poll()
             for part in self._parts:
-                while part.has_news and time.monotonic() < deadline and not hurried():
+                if part.has_news:
                     self._take_from(part, out)
-                    # A cancelled batch has holes where items never ran.
-                    part.next_row += 1
         out.flush()
 
     def _running(self) -> list[Part]:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import Annotated
 
 import typer
 
+from aiforge.cli.arguments import (
+    ConversationArgument,
+    ConversationOption,
+    JsonOption,
+    MaxTokensOption,
+    MessageArgument,
+    ModelOption,
+    OnBusyOption,
+    SystemPromptOption,
+    TurnArgument,
+    moment,
+    read_text,
+)
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError
+from aiforge.cli.human import ask, must_not_ask
 from aiforge.cli.output import as_json, data, note
 from aiforge.cli.signals import Ended, undisturbed
 from aiforge.cli.transcript import Transcript, summary
-from aiforge.client import Client, ClientError, Message, Turn
-from aiforge.client.options import Options
-
-MessageArgument = Annotated[
-    str, typer.Argument(metavar="MESSAGE", help="What to say; - reads it from stdin.")
-]
-ConversationOption = Annotated[
-    str | None, typer.Option("--conversation", "-c", help="Go on with this conversation, or begin it.")
-]
-SystemPromptOption = Annotated[str | None, typer.Option(help="Instructions for this turn.")]
-ModelOption = Annotated[str | None, typer.Option(help="The model; the service's own when left out.")]
-MaxTokensOption = Annotated[int | None, typer.Option(min=1, help="The longest answer, in tokens.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+from aiforge.client import Client, ClientError, ConflictError, Message, Turn
+from aiforge.client.options import TurnOptions
 
 
 def chat(
@@ -35,15 +37,23 @@ def chat(
     system_prompt: SystemPromptOption = None,
     model: ModelOption = None,
     max_tokens: MaxTokensOption = None,
+    on_busy: OnBusyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say something and watch the answer come.
 
-    With nothing running here, a worker and an API are started for the time of the command.
+    With nothing running here, a worker and an API are started for the time of the command. A question to
+    a human is asked here when stdin is a terminal; else the command ends with exit code 4.
     """
-    options = Options(system_prompt=system_prompt, model=model, max_tokens=max_tokens)
+    text = read_text(message)
+    options = TurnOptions(
+        system_prompt=system_prompt,
+        model=model,
+        max_tokens=max_tokens,
+        on_busy=on_busy.value if on_busy else None,
+    )
     with connected(start=True) as client:
-        turn = client.submit(_text(message), conversation_id=conversation, **options)
+        turn = client.submit(text, conversation_id=conversation, **options)
         turn, _ = answer(client, turn, quiet=json)
     if json:
         data(as_json(turn))
@@ -51,15 +61,14 @@ def chat(
 
 
 def answer(client: Client, turn: Turn, *, quiet: bool = False) -> tuple[Turn, Transcript]:
-    """Stream a turn to its end; the finished turn. Ended cancels it and passes on."""
-    transcript = Transcript()
+    """Stream a turn to its end, or to a question that nobody here answers. Ended cancels it and passes on."""
+    transcript = Transcript(quiet=quiet)
     try:
-        if quiet:
-            while not turn.finished:
-                turn = client.wait(turn.turn_id, 60)
-        else:
-            transcript.follow(client.stream(turn.turn_id))
+        while True:
+            transcript.follow(client.stream(turn.turn_id, after=transcript.last))
             turn = client.turn(turn.turn_id)
+            if turn.finished or not _answered(client, turn):
+                break
     except Ended:
         with undisturbed(), suppress(ClientError):
             client.cancel(turn.turn_id)
@@ -70,6 +79,20 @@ def answer(client: Client, turn: Turn, *, quiet: bool = False) -> tuple[Turn, Tr
     return turn, transcript
 
 
+def _answered(client: Client, turn: Turn) -> bool:
+    """Whether the turn goes on: somebody here, or elsewhere in the meantime, has answered."""
+    if turn.question is None:
+        return True
+    said = ask(turn.question)
+    if said is None:
+        return False
+    try:
+        client.resume(turn.turn_id, turn.question.question_id, said)
+    except ConflictError:
+        note("somebody else was faster, or time is over", style="yellow")
+    return True
+
+
 def submit(
     message: MessageArgument,
     *,
@@ -77,22 +100,32 @@ def submit(
     system_prompt: SystemPromptOption = None,
     model: ModelOption = None,
     max_tokens: MaxTokensOption = None,
+    on_busy: OnBusyOption = None,
+    run_after: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="90s, 10m, 2h, 1d from now, or 2030-01-31T08:00.")
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end of the turn.")] = 0,
     json: JsonOption = False,
 ) -> None:
     """Leave a turn to the running service and print its id."""
-    options = Options(system_prompt=system_prompt, model=model, max_tokens=max_tokens)
+    text = read_text(message)
+    options = TurnOptions(
+        system_prompt=system_prompt,
+        model=model,
+        max_tokens=max_tokens,
+        on_busy=on_busy.value if on_busy else None,
+        run_after=moment(run_after),
+    )
     with connected(start=False) as client:
-        turn = client.submit(_text(message), conversation_id=conversation, **options)
+        turn = client.submit(text, conversation_id=conversation, **options)
         if wait:
             turn = client.wait(turn.turn_id, wait)
     data(as_json(turn) if json else turn.turn_id)
-    if turn.finished:
-        _must_have_succeeded(turn)
+    _must_have_succeeded(turn)
 
 
 def tail(
-    turn_id: Annotated[str, typer.Argument(metavar="TURN")],
+    turn_id: TurnArgument,
     *,
     after: Annotated[int, typer.Option(min=0, help="Begin behind the event with this number.")] = 0,
     json: JsonOption = False,
@@ -110,7 +143,7 @@ def tail(
 
 
 def history(
-    conversation: Annotated[str, typer.Argument(metavar="CONVERSATION")],
+    conversation: ConversationArgument,
     *,
     json: JsonOption = False,
 ) -> None:
@@ -127,15 +160,12 @@ def _readable(message: Message) -> str:
     return f"{message.role}: {content}"
 
 
-def _text(message: str) -> str:
-    text = sys.stdin.read() if message == "-" else message
-    if not text.strip():
-        raise CommandError("the message is empty")
-    return text
-
-
 def _must_have_succeeded(turn: Turn) -> None:
-    if turn.state == "completed" or not turn.finished:
-        return
-    why = f": {turn.error.message} (code {turn.error.code})" if turn.error else ""
-    raise CommandError(f"the turn is {turn.state}{why}")
+    must_not_ask(turn)
+    if turn.finished and turn.state != "completed":
+        raise CommandError(f"the turn is {outcome(turn)}")
+
+
+def outcome(turn: Turn) -> str:
+    """How a turn ended, and why where it failed."""
+    return f"{turn.state}: {turn.error.message} (code {turn.error.code})" if turn.error else turn.state

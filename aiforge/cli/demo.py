@@ -51,6 +51,8 @@ def demo(
             _title("One chat turn")
             screen().print(Text(f"> {CHAT_MESSAGE}", style="dim"))
             turn, transcript = chat.answer(client, client.submit(CHAT_MESSAGE))
+            if turn.state != "completed":
+                note(f"the turn is {chat.outcome(turn)}", "red")
     _totals(tally, turn, transcript, target, time.monotonic() - begun)
     if tally.completed == 0 or turn.state != "completed":
         raise CommandError("the demo did not get the answers it asked for; see the rows and DATA_DIR/logs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from aiforge.cli.connect import running_url
 from aiforge.cli.embedded import is_locked
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import as_json, data, screen
+from aiforge.cli.ports import is_free
 from aiforge.cli.redis_probe import ProbeError
 from aiforge.cli.settings import Configuration
 from aiforge.cli.show_settings import Shown
@@ -188,23 +188,13 @@ def _ports(configuration: Configuration, shown: Sequence[Shown]) -> Finding:
     }
     if not wanted:
         return Finding("ports", "idle", "none is needed here")
-    taken = [f"{name} {port}" for name, port in wanted.items() if port and not _is_free(port)]
+    taken = [f"{name} {port}" for name, port in wanted.items() if port and not is_free(port)]
     if taken:
         says = f"taken: {', '.join(taken)}"
         return Finding(
             "ports", "idle", says, "a default port moves on by itself; set another, or 0 for any free"
         )
     return Finding("ports", "ok", ", ".join(f"{port or 'any'} free" for port in wanted.values()))
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _api(configuration: Configuration) -> Finding:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from aiforge.cli.errors import SetupError
+from aiforge.cli.errors import CommandError
+from aiforge.cli.folder import make_data_folder
 from aiforge.cli.processes import Service
 from aiforge.cli.signals import deferred
 
@@ -51,13 +52,25 @@ class Embedded:
 
     def _use(self) -> int:
         # Waits while an old server shuts down: its supervisor holds the lock alone until it is gone.
-        try:
-            self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self.data_dir / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise SetupError(f"AIFORGE_DATA_DIR: {self.data_dir} cannot be used: {error.strerror}") from None
+        make_data_folder(self.data_dir)
+        lock = os.open(self.data_dir / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
         return lock
+
+    @property
+    def gone(self) -> bool:
+        """Whether the server's supervisor has ended, or where it is not ours, the server as well."""
+        return self._starter_ended() or not is_locked(self.data_dir / "embedded.lock")
+
+    def death(self) -> CommandError:
+        """The error that says that the server is gone."""
+        if self._starter is not None and self._starter_ended():
+            return self._starter.death()
+        return CommandError(f"the embedded server is gone (log: {self.data_dir / 'logs' / 'valkey.log'})")
+
+    def _starter_ended(self) -> bool:
+        starter = self._starter
+        return starter is not None and starter.pid == self.supervisor and starter.process.poll() is not None
 
     def _give_up(self) -> None:
         os.close(self.lock)

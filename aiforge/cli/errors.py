@@ -2,7 +2,8 @@
 
 CommandError            exit 1: it did not work
 ├── UsageError          exit 2: the command line asks for something that does not fit
-└── SetupError          exit 3: a setting or this machine is not as it must be
+├── SetupError          exit 3: a setting or this machine is not as it must be
+└── Asked               exit 4: the turn waits for somebody's answer
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import ClassVar, Final
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_CONFIG: Final = 3
+EXIT_ASKED: Final = 4
 EXIT_INTERRUPTED: Final = 130
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -44,6 +45,11 @@ def data(text: str, end: str = "\n") -> None:
 def as_json(value: object) -> str:
     """One line of JSON that every reader takes for one line."""
     return msgspec.json.encode(value).decode().translate(_LINE_BREAKS)
+
+
+def when(seconds: float | None) -> str:
+    """Unix seconds as local time to the second; `–` where it is not known."""
+    return "–" if seconds is None else datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
 
 
 def duration(seconds: float) -> str:

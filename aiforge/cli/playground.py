@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Annotated, Final
 import typer
 
 from aiforge.cli import settings
-from aiforge.cli.errors import SetupError, UsageError
+from aiforge.cli.errors import SetupError
 from aiforge.cli.output import note
+from aiforge.cli.ports import HOST, checked, is_free
 
-HOST: Final = "127.0.0.1"
 PORT: Final = 8501
 _OPTIONS: Final = (
     f"--server.address={HOST}",
@@ -45,7 +44,7 @@ def playground(
             )
         note("no OPENAI_API_KEY found: provider set to offline, a built-in model that only pretends")
         environment["AIFORGE_PROVIDER"] = "offline"
-    chosen = _free_port() if port is None else _checked(port)
+    chosen = _free_port() if port is None else checked(port)
     note(f"playground on http://{HOST}:{chosen}; Ctrl-C stops it")
     page = Path(__file__).with_name("page.py")
     command = [
@@ -63,26 +62,8 @@ def playground(
     os.execve(command[0], command, environment)  # noqa: S606  # our own page
 
 
-def _checked(port: int) -> int:
-    if not 0 < port < 65_536:
-        raise UsageError(f"--port: {port} is no port")
-    if not _is_free(port):
-        raise SetupError(f"--port: {port} is taken")
-    return port
-
-
 def _free_port() -> int:
-    port = next((port for port in range(PORT, PORT + 100) if _is_free(port)), None)
+    port = next((port for port in range(PORT, PORT + 100) if is_free(port)), None)
     if port is None:
         raise SetupError(f"the ports from {PORT} on are taken: name another with --port")
     return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True

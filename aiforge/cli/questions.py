@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from aiforge.cli.errors import CommandError, UsageError
+from aiforge.core.content import ContentError, check_content
+from aiforge.core.texts import encodable
 
 Format = Literal["jsonl", "csv"]
 Row = Mapping[str, Any]
@@ -91,9 +93,11 @@ def _read_jsonl(raw: bytes, problems: list[tuple[int, str]]) -> Iterator[tuple[i
         if not line.strip():
             continue
         try:
-            value = json.loads(line.decode())
+            value = json.loads(line.decode(), object_pairs_hook=_object, parse_constant=_no_number)
         except UnicodeDecodeError:
             problems.append((number, "is not UTF-8"))
+        except BadRow as error:
+            problems.append((number, str(error)))
         except (ValueError, RecursionError) as error:
             problems.append((number, f"is not JSON: {error}"))
         else:
@@ -101,6 +105,21 @@ def _read_jsonl(raw: bytes, problems: list[tuple[int, str]]) -> Iterator[tuple[i
                 yield number, value
             else:
                 problems.append((number, "is not a JSON object"))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadRow(f"has {_twice([name for name, _ in pairs])!r} twice")
+    return found
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")
 
 
 def _read_csv(raw: bytes, problems: list[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
@@ -121,6 +140,9 @@ def _read_csv(raw: bytes, problems: list[tuple[int, str]]) -> Iterator[tuple[int
                 pass
             elif header is None:
                 header = [cell.strip() for cell in cells]
+                if len(set(header)) < len(header):
+                    problems.append((start, f"has the column {_twice(header)!r} twice"))
+                    return
             elif len(cells) != len(header):
                 problems.append((start, f"has {len(cells)} cells where the header has {len(header)}"))
             else:
@@ -170,20 +192,14 @@ def _check(
 
 
 def _text(row: Row, column: str) -> str | list[dict[str, Any]]:
-    value = row.get(column)
-    if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):
-        return value
     if column not in row:
         raise BadRow(f"has no {column!r}")
-    if not isinstance(value, str):
-        raise BadRow(f"{column!r} must be text")
-    if not value.strip():
-        raise BadRow(f"{column!r} is empty")
+    text: str | list[dict[str, Any]] = row[column]
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadRow(f"{column!r} holds half a character") from None
-    return value
+        check_content(text)
+    except ContentError as error:
+        raise BadRow(f"{column!r}{error.where} {error}") from None
+    return text
 
 
 def _id(row: Row, id_column: str | None, seen: Mapping[str, int]) -> str | None:
@@ -192,6 +208,8 @@ def _id(row: Row, id_column: str | None, seen: Mapping[str, int]) -> str | None:
         return None
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise BadRow(f"{id_column!r} must be text or a whole number")
+    if encodable(str(value)) != str(value):
+        raise BadRow(f"{id_column!r} holds a lone surrogate, which is no character")
     if str(value) in seen:
         raise BadRow(f"{id_column!r} {value!r} stands in line {seen[str(value)]} already")
     return str(value)

@@ -16,6 +16,7 @@ import msgspec
 
 from aiforge.cli.embedded import is_locked
 from aiforge.cli.errors import CommandError
+from aiforge.cli.folder import make_data_folder
 
 FILE: Final = "run.json"
 LOCK: Final = "run.lock"
@@ -44,8 +45,8 @@ def find(data_dir: Path) -> Running | None:
 
 @contextmanager
 def only_one(data_dir: Path) -> Iterator[None]:
-    """Be the one `up` of the data folder; raises CommandError when there is one already."""
-    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Be the one `up` of the data folder; raises CommandError when there is one already, or no folder."""
+    make_data_folder(data_dir)
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

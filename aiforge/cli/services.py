@@ -13,9 +13,10 @@ import typer
 
 from aiforge.cli import runfile, settings
 from aiforge.cli.embedded import Embedded
-from aiforge.cli.errors import CommandError, UsageError
+from aiforge.cli.errors import CommandError
 from aiforge.cli.output import note, screen
 from aiforge.cli.packages import must_be_installed
+from aiforge.cli.ports import HOST, checked
 from aiforge.cli.processes import READY_VARIABLE
 from aiforge.cli.signals import Ended
 from aiforge.cli.stack import Stack, environment
@@ -102,10 +103,8 @@ def flower(
         if running is None:
             raise CommandError("nothing is running here: start `aiforge up`, or set AIFORGE_REDIS_URL")
         environ["AIFORGE_REDIS_URL"] = running.redis_url
-    if not 0 < port < 65_536:
-        raise UsageError(f"--port: {port} is no port")
-    note(f"Flower on http://127.0.0.1:{port}")
-    _exec([sys.executable, "-P", "-m", "worker.flower", "--address=127.0.0.1", f"--port={port}"], environ)
+    note(f"Flower on http://{HOST}:{checked(port)}")
+    _exec([sys.executable, "-P", "-m", "worker.flower", f"--address={HOST}", f"--port={port}"], environ)
 
 
 def fake_provider(context: typer.Context) -> None:

@@ -22,11 +22,17 @@ class ServiceSettings(Settings):
     yaml_section: ClassVar[str | None] = "worker"
 
     data_dir: Path = Path(".aiforge")
+    """Where the embedded server keeps its data."""
     redis_url: str | None = None
+    """Where turns, conversations and batches are; unset means the embedded server."""
     broker_url: str | None = None
+    """Where Celery's messages are; unset means the same server."""
     durability: Literal["everysec", "always"] = "everysec"
+    """When the embedded server writes to disk: once a second, or before each reply."""
     api_url: str | None = None
+    """Where the API is that commands talk to; unset is the one that runs here."""
     api_token: SecretStr | None = None
+    """What is sent to the API as `Authorization: Bearer`."""
 
     @classmethod
     def _yaml(cls) -> dict[str, Any]:

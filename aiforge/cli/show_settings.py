@@ -42,7 +42,10 @@ class Sources:
 
     def __init__(self) -> None:
         self._environment = {name for name, value in os.environ.items() if value}
-        self._dotenv = {name for name, value in dotenv_values(".env").items() if value}
+        try:
+            self._dotenv = {name for name, value in dotenv_values(".env").items() if value}
+        except (UnicodeDecodeError, OSError) as error:
+            raise ConfigError(f".env cannot be read: {error}") from None
         document = read_yaml(Path(YAML_FILE))
         sections: list[Mapping[str, Any]] = [document]
         sections += [section for section in document.values() if isinstance(section, dict)]
@@ -83,12 +86,13 @@ def all_settings(modules: Sequence[str]) -> list[Shown]:
             found.setdefault(str(error), Shown("", error=str(error)))
             continue
         for field, info in kind.model_fields.items():
-            names = _names(field, info)
+            names = names_of(field, info)
             found.setdefault(names[0], Shown(names[0], readable(getattr(settings, field)), sources.of(names)))
     return sorted(found.values(), key=lambda shown: shown.name)
 
 
-def _names(field: str, info: FieldInfo) -> list[str]:
+def names_of(field: str, info: FieldInfo) -> list[str]:
+    """A setting's variables, our own one first."""
     own = f"{PREFIX}{field.upper()}"
     others = info.validation_alias.choices if isinstance(info.validation_alias, AliasChoices) else []
     return [own, *(str(name) for name in others if name != own)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Mapping
 from types import FrameType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from aiforge.cli.embedded import Embedded
 from aiforge.cli.errors import SetupError
+from aiforge.cli.folder import make_data_folder
 from aiforge.cli.output import note
 from aiforge.cli.packages import must_be_installed
 from aiforge.cli.processes import READY_VARIABLE, Service, stop
@@ -19,6 +21,7 @@ from aiforge.cli.signals import deferred, undisturbed
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 40.0
 """Longer than a worker's own grace."""
+WATCH_SECONDS: Final = 1.0
 
 
 def environment(configuration: Configuration) -> dict[str, str]:
@@ -38,7 +41,7 @@ class Stack:
         self._free_ports = free_ports
         self._embedded: Embedded | None = None
         self._services: list[Service] = []
-        self._closing = False
+        self._closing = threading.Event()
         self.redis_url = ""
         self.api_url = ""
         self.metrics_port = 0
@@ -67,7 +70,7 @@ class Stack:
     def close(self) -> None:
         """Stop worker and API, then the server if nobody else uses it."""
         with undisturbed() as hurry:
-            self._closing = True
+            self._closing.set()
             for name in stop(self._services, STOP_SECONDS, hurry):
                 note(f"{name} did not stop and was killed", style="yellow")
             if self._embedded is not None:
@@ -76,6 +79,7 @@ class Stack:
     def _start(self) -> None:
         must_be_installed()
         environ = environment(self._configuration) | self._choices()
+        make_data_folder(self._configuration.data_dir)
         inherit: tuple[int, ...] = ()
         if self._configuration.service.redis_url is None:
             note("starting the embedded server")
@@ -89,8 +93,14 @@ class Stack:
             with deferred():
                 self._services.append(self._service(name, environ, inherit))
         worker, api = self._services
-        self.api_url = api.wait_ready(READY_SECONDS)["url"]
-        self.metrics_port = worker.wait_ready(READY_SECONDS)["metrics_port"]
+        ready = api.wait_ready(READY_SECONDS)
+        self.api_url = ready["url"]
+        _mention_move("the API", ready, self.api_url)
+        ready = worker.wait_ready(READY_SECONDS)
+        self.metrics_port = ready["metrics_port"]
+        _mention_move("the worker's metrics", ready, self.metrics_url)
+        if self._embedded is not None:
+            threading.Thread(target=self._watch, args=(self._embedded,), daemon=True).start()
 
     def _service(self, name: str, environ: Mapping[str, str], inherit: tuple[int, ...]) -> Service:
         logs = self._configuration.data_dir / "logs"
@@ -115,9 +125,23 @@ class Stack:
         return chosen
 
     def _on_death(self, number: int, frame: FrameType | None) -> None:
-        """A child ended: if it is one of ours and we did not ask for it, the command cannot go on."""
-        if self._closing:
+        """If one of those we rest on ended and we did not ask for it, the command cannot go on."""
+        if self._closing.is_set():
             return
+        if self._embedded is not None and self._embedded.gone:
+            raise self._embedded.death()
         for service in self._services:
             if service.process.poll() is not None:
                 raise service.death()
+
+    def _watch(self, embedded: Embedded) -> None:
+        """No signal tells of the end of a server that another command started: look, and raise it."""
+        while not self._closing.wait(WATCH_SECONDS):
+            if embedded.gone:
+                os.kill(os.getpid(), signal.SIGCHLD)
+                return
+
+
+def _mention_move(what: str, ready: Mapping[str, Any], url: str) -> None:
+    if port := ready["taken"]:
+        note(f"port {port} is taken: {what} moved to {url}", "yellow")

@@ -11,18 +11,22 @@ from aiforge.core.events import Event, Gap, Message, Preamble, Reset, Token, Too
 
 
 class Transcript:
-    """Writes events; what stands last on stdout is the stored answer."""
+    """Writes events; what stands last on stdout is the stored answer. A quiet one only follows them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.last = 0
+        """The number of the last event."""
+        self._quiet = quiet
         self._started = time.monotonic()
         self._round = ""
         self.first_token_seconds: float | None = None
 
     def follow(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Until the turn's last event; the line is ended whatever happens."""
+        """Until the turn's last event or question; the line is ended whatever happens."""
         try:
-            for _, event in events:
-                self._show(event)
+            for self.last, event in events:
+                if not self._quiet:
+                    self._show(event)
         finally:
             self._end_line()
 

@@ -5,16 +5,29 @@ A `Call` is a value; the sync and the async client differ only in how they send 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from aiforge.client.errors import ProtocolError, from_response
-from aiforge.client.results import Batch, Content, Conversation, Item, Message, Row, Turn
+from aiforge.client.errors import ProtocolError, RequestError, from_response
+from aiforge.client.results import (
+    Batch,
+    Content,
+    Conversation,
+    Erasure,
+    Export,
+    Item,
+    Message,
+    Queue,
+    Row,
+    Turn,
+    UsageReport,
+)
 
 T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
@@ -24,23 +37,30 @@ ANSWER_SECONDS: Final = 60.0
 LONGEST_WAIT_SECONDS: Final = 30.0
 PAGE_MESSAGES: Final = 100
 PAGE_ROWS: Final = 1000
+PAGE_CONVERSATIONS: Final = 100
+_NO_IDS: Final = frozenset({"", ".", ".."})
+"""As a segment of a URL these lead elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request. A `repeatable` one may be sent again when its answer was lost."""
+    """One request. A `repeatable` one may be sent again when its answer was lost.
+
+    `settled` says of a POST that a second one finds done what the first did and answers the same.
+    """
 
     method: str
     path: str
     read: Callable[[httpx.Response], T]
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     seconds: float = ANSWER_SECONDS
+    settled: bool = False
 
     @property
     def repeatable(self) -> bool:
-        return self.method == "GET" or "Idempotency-Key" in self.headers
+        return self.method == "GET" or self.settled or "Idempotency-Key" in self.headers
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
         headers = dict(self.headers)
@@ -93,7 +113,30 @@ class Page(msgspec.Struct):
     has_more: bool = False
 
 
+class Letters(msgspec.Struct):
+    """Dead letters."""
+
+    data: list[Turn]
+
+
+class Listed(msgspec.Struct):
+    """Some conversations, and what `before` has to be for the next ones."""
+
+    data: list[Conversation]
+    next: str | None = None
+
+
 _messages: Final = _one(Page)
+_letters: Final = _one(Letters)
+_listed: Final = _one(Listed)
+_queue: Final = _one(Queue)
+_erasure: Final = _one(Erasure)
+_export: Final = _one(Export)
+_usage: Final = _one(UsageReport)
+
+
+def _nothing(response: httpx.Response) -> None:
+    """The answer is that there is no error."""
 
 
 def _rows(response: httpx.Response) -> list[Row]:
@@ -102,7 +145,14 @@ def _rows(response: httpx.Response) -> list[Row]:
 
 
 def _body(fields: Mapping[str, Any]) -> bytes:
-    return _encode({name: value for name, value in fields.items() if value is not None})
+    given: dict[str, msgspec.Raw] = {}
+    for name, value in fields.items():
+        if value is not None:
+            try:
+                given[name] = msgspec.Raw(_encode(value))
+            except UnicodeEncodeError:
+                raise RequestError(f"{name} holds a lone surrogate, which is no character") from None
+    return _encode(given)
 
 
 def submit(
@@ -112,6 +162,7 @@ def submit(
     if_not_exists: str | None,
     idempotency_key: str | None,
     wait: float | None,
+    on_disconnect: str | None,
     fields: Mapping[str, Any],
 ) -> Call[Turn]:
     path = "/v1/turns" if conversation_id is None else f"/v1/conversations/{_id(conversation_id)}/turns"
@@ -120,6 +171,8 @@ def submit(
         params["if_not_exists"] = if_not_exists
     if wait is not None:
         params["wait"] = f"{wait:g}"
+    if on_disconnect is not None:
+        params["on_disconnect"] = on_disconnect
     return Call(
         "POST",
         path,
@@ -138,13 +191,81 @@ def turn(turn_id: str, wait: float | None = None) -> Call[Turn]:
     )
 
 
-def cancel(turn_id: str) -> Call[Turn]:
-    return Call("POST", f"/v1/turns/{_id(turn_id)}/cancel", _turn)
+def find_turn(idempotency_key: str, conversation_id: str | None) -> Call[Turn]:
+    params = {"idempotency_key": idempotency_key}
+    if conversation_id is not None:
+        params["conversation_id"] = conversation_id
+    return Call("GET", "/v1/turns", _turn, params=params)
+
+
+def cancel(turn_id: str, if_state: str | None) -> Call[Turn]:
+    params = {} if if_state is None else {"if_state": if_state}
+    path = f"/v1/turns/{_id(turn_id)}/cancel"
+    return Call("POST", path, _turn, params=params, settled=if_state is None)
+
+
+def resume(turn_id: str, question_id: str, answer: str) -> Call[Turn]:
+    body = _body({"question_id": question_id, "answer": answer})
+    return Call("POST", f"/v1/turns/{_id(turn_id)}/resume", _turn, content=body, settled=True)
+
+
+def dead_letters(limit: int) -> Call[Letters]:
+    return Call("GET", "/v1/dead", _letters, params={"limit": str(limit)})
+
+
+def requeue_dead(turn_id: str) -> Call[Turn]:
+    return Call("POST", f"/v1/dead/{_id(turn_id)}/requeue", _turn, settled=True)
+
+
+def drop_dead(turn_id: str) -> Call[None]:
+    return Call("DELETE", f"/v1/dead/{_id(turn_id)}", _nothing)
 
 
 def create_conversation(conversation_id: str | None, fields: Mapping[str, Any]) -> Call[Conversation]:
     body = _body({"conversation_id": conversation_id, **fields})
     return Call("POST", "/v1/conversations", _conversation, content=body)
+
+
+def conversation(conversation_id: str) -> Call[Conversation]:
+    return Call("GET", f"/v1/conversations/{_id(conversation_id)}", _conversation)
+
+
+def conversations(before: str | None) -> Call[Listed]:
+    params = {"limit": str(PAGE_CONVERSATIONS)} | ({} if before is None else {"before": before})
+    return Call("GET", "/v1/conversations", _listed, params=params)
+
+
+def queue(conversation_id: str) -> Call[Queue]:
+    return Call("GET", f"/v1/conversations/{_id(conversation_id)}/queue", _queue)
+
+
+def reorder(conversation_id: str, expected: Sequence[str], turns: Sequence[str]) -> Call[Queue]:
+    body = _body({"expected": list(expected), "turns": list(turns)})
+    return Call("PUT", f"/v1/conversations/{_id(conversation_id)}/queue", _queue, content=body)
+
+
+def erase(conversation_id: str) -> Call[Erasure]:
+    return Call("DELETE", f"/v1/conversations/{_id(conversation_id)}", _erasure)
+
+
+def export(conversation_id: str) -> Call[Export]:
+    path = f"/v1/conversations/{_id(conversation_id)}/export"
+    return Call("GET", path, _export, seconds=5 * ANSWER_SECONDS)
+
+
+def import_conversation(document: Export, conversation_id: str | None) -> Call[Conversation]:
+    fields = msgspec.structs.asdict(document)
+    body = _body(fields if conversation_id is None else {**fields, "conversation_id": conversation_id})
+    path = "/v1/conversations/import"
+    return Call("POST", path, _conversation, content=body, seconds=5 * ANSWER_SECONDS)
+
+
+def usage(group_by: Sequence[str], first: date | None, last: date | None) -> Call[UsageReport]:
+    params: dict[str, str | Sequence[str]] = {"group_by": list(group_by)} if group_by else {}
+    for name, day in (("from", first), ("to", last)):
+        if day is not None:
+            params[name] = day.isoformat()
+    return Call("GET", "/v1/usage", _usage, params=params)
 
 
 def messages(conversation_id: str, after: int, limit: int) -> Call[Page]:
@@ -172,7 +293,7 @@ def results(batch_id: str, after: int, limit: int) -> Call[list[Row]]:
 
 
 def ready() -> Call[None]:
-    return Call("GET", "/readyz", lambda _: None, seconds=CONNECT_SECONDS)
+    return Call("GET", "/readyz", _nothing, seconds=CONNECT_SECONDS)
 
 
 def events(turn_id: str) -> str:
@@ -181,4 +302,10 @@ def events(turn_id: str) -> str:
 
 
 def _id(value: str) -> str:
-    return quote(value, safe="")
+    try:
+        quoted = quote(value, safe="")
+    except UnicodeEncodeError:
+        quoted = ""
+    if quoted in _NO_IDS:
+        raise RequestError(f"there can be no id {value!r}")
+    return quoted

@@ -1,12 +1,13 @@
 """What can go wrong between a caller and the service.
 
     ClientError
+    ├── RequestError            the request cannot be sent as it is
     ├── UnreachableError        no connection, or no answer in time
     ├── ProtocolError           the answer is not one that the service gives
     └── APIError                the service said no: status, code, param, request_id
         ├── BadRequestError     400, 413, 415, 422: the request itself is wrong
         ├── UnauthorizedError   401, 403
-        ├── NotFoundError       404
+        ├── NotFoundError       404, 410
         ├── ConflictError       409
         ├── RateLimitedError    429
         └── ServerError         5xx
@@ -28,6 +29,12 @@ class ClientError(AIForgeError):
     """The root: no answer of the kind that was asked for."""
 
     code = "client_error"
+
+
+class RequestError(ClientError):
+    """The request cannot be sent as it is; the message names the part."""
+
+    code = "invalid_request"
 
 
 class UnreachableError(ClientError):
@@ -76,11 +83,11 @@ class UnauthorizedError(APIError):
 
 
 class NotFoundError(APIError):
-    """There is no such turn, conversation or batch."""
+    """There is no such turn, conversation or batch, or it was erased (code `gone`)."""
 
 
 class ConflictError(APIError):
-    """The id exists already, or the idempotency key was used with another body."""
+    """The state of what is there does not allow it; `code` says why."""
 
 
 class RateLimitedError(APIError):
@@ -96,6 +103,7 @@ _BY_STATUS: Final[dict[int, type[APIError]]] = {
     403: UnauthorizedError,
     404: NotFoundError,
     409: ConflictError,
+    410: NotFoundError,
     429: RateLimitedError,
 }
 

@@ -26,6 +26,16 @@ class Failure(msgspec.Struct, frozen=True):
     retryable: bool = False
 
 
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn asks a human: to approve the call of `tool` with `input`, or for a text."""
+
+    question_id: str
+    kind: str
+    text: str
+    tool: str | None = None
+    input: dict[str, Any] | None = None
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn. Times are Unix seconds; `cost` is USD, None where a price is unknown."""
 
@@ -41,6 +51,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
     created_at: float | None = None
     finished_at: float | None = None
+    run_after: float | None = None
+    """When a scheduled turn joins its conversation's line."""
+    question: Question | None = None
+    """What a turn in `requires_action` waits for; `resume` answers it."""
 
     @property
     def finished(self) -> bool:
@@ -57,6 +71,55 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     memory_k: int | None = None
     metadata: dict[str, str] | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    tools: list[str] | None = None
+    on_busy: str = "enqueue"
+    ttl: int | None = None
+    """Seconds that it lives after its last turn's end; None is for ever."""
+    last_turn_at: float | None = None
+    """Known where conversations are listed."""
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """Ids of a conversation's turns: the one that has its attention, and those that wait, in order."""
+
+    active: str | None = None
+    waiting: list[str] = []
+
+
+class Erasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The receipt of an erased conversation; `stopped` counts the turns that were running."""
+
+    conversation_id: str
+    messages: int
+    turns: int
+    stopped: int
+
+
+class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The provider calls of one group. `cost` is USD of the calls whose price is known."""
+
+    day: str | None = None
+    provider: str | None = None
+    model: str | None = None
+    purpose: str | None = None
+    calls: int
+    failed_calls: int
+    lost_calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: Decimal
+    unpriced_calls: int
+
+
+class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows, sorted by what they are grouped by."""
+
+    data: list[UsageRow]
+    total_cost: Decimal
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,6 +131,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    stopped: bool = False
+    """The answer is partial: its turn was cancelled."""
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole conversation as one document: `settings` by name, messages in order."""
+
+    version: int
+    conversation_id: str
+    created_at: float
+    settings: dict[str, Any]
+    messages: list[dict[str, Any]]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -73,6 +73,7 @@ class Reading:
     def __init__(self, turn_id: str, after: int, base_url: str) -> None:
         self.path = calls.events(turn_id)
         self.over = False
+        self._asks = False
         self._after = after
         self._base_url = base_url
         self._lines = EventLines()
@@ -90,12 +91,21 @@ class Reading:
     def feed(self, chunk: bytes) -> list[tuple[int, Event]]:
         """The new events; one that was given out already is skipped."""
         self._was_connected = True
-        new = [pair for pair in self._lines.feed(chunk) if pair[0] > self._after or _is_last(pair[1])]
+        new = [
+            pair
+            for pair in self._lines.feed(chunk)
+            if pair[0] > self._after or isinstance(pair[1], TERMINAL_EVENTS)
+        ]
         if new:
             self._works()
-            self._after = new[-1][0]
-            self.over = _is_last(new[-1][1])
+            self._after, last = new[-1]
+            self.over = isinstance(last, TERMINAL_EVENTS)
+            self._asks = isinstance(last, RequiresAction)
         return new
+
+    def closed(self) -> None:
+        """The response has ended. Behind a question that means that it waits for an answer."""
+        self.over = self.over or self._asks
 
     def refused(self, response: httpx.Response) -> None:
         """A reply that is no stream; raises unless it can pass and the stream was open before."""
@@ -106,7 +116,9 @@ class Reading:
 
     def broke(self, error: httpx.HTTPError) -> None:
         """A connection that failed; raises UnreachableError when it is no use to go on."""
-        self._fails(from_transport(error, self._base_url))
+        self.closed()
+        if not self.over:
+            self._fails(from_transport(error, self._base_url))
 
     def pause(self) -> float:
         """Seconds until the next connection; raises when none gave anything for too long."""
@@ -125,8 +137,3 @@ class Reading:
         self._failing_since = self._failing_since or now
         if not self._was_connected or now - self._failing_since > PATIENCE_SECONDS:
             raise error
-
-
-def _is_last(event: Event) -> bool:
-    """Terminal, or a question to a human: the response ends here and the turn waits."""
-    return isinstance(event, (*TERMINAL_EVENTS, RequiresAction))

@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -120,14 +122,18 @@ def create_chat_router(
 
 
 class _Agents:
-    """The agents of the latest conversations. One that is in use is never dropped."""
+    """The agents of the latest conversations. One that is in use is never dropped.
+
+    Requests may come from several event loops, as those of a test client do that threads share.
+    """
 
     def __init__(self, factory: AgentFactory, keep: int, *, owned: bool) -> None:
         self._factory = factory
         self._keep = keep
         self._owned = owned
         self._idle: OrderedDict[tuple[Any, str], ChatAgent] = OrderedDict()
-        self._used: dict[tuple[Any, str], tuple[asyncio.Future[ChatAgent], int]] = {}
+        self._used: dict[tuple[Any, str], tuple[Future[ChatAgent], int]] = {}
+        self._guard = threading.Lock()
 
     def of(self, conversation_id: str, owner: Any) -> _Conversation:
         return _Conversation(self, owner, conversation_id)
@@ -135,12 +141,16 @@ class _Agents:
     @asynccontextmanager
     async def use(self, key: tuple[Any, str]) -> AsyncIterator[ChatAgent]:
         """The agent of one owner's conversation: the same one, however many requests use it."""
-        making, users = self._used.get(key) or (asyncio.ensure_future(self._agent(key)), 0)
-        self._used[key] = making, users + 1
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            used = self._used.get(key)
+            making, users = used or (asyncio.run_coroutine_threadsafe(self._agent(key), loop), 0)
+            self._used[key] = making, users + 1
         try:
-            yield await asyncio.shield(making)
+            yield await asyncio.shield(asyncio.wrap_future(making))
         finally:
-            self._release(key)
+            with self._guard:
+                self._release(key)
 
     async def _agent(self, key: tuple[Any, str]) -> ChatAgent:
         kept = self._idle.pop(key, None)

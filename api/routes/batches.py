@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api import openapi, replies, schemas
+from api import batch_schemas, openapi, replies
 from api.bodies import BATCH, decode
 from api.openapi import answer, problems
 from api.params import After, BatchId, known_query, no_key
@@ -22,10 +22,10 @@ router = APIRouter(prefix=PATH, tags=["batches"], dependencies=[Depends(known_qu
     "",
     dependencies=[Depends(no_key)],
     responses={
-        200: answer(schemas.Batch, "The batch is stored and will run.", openapi.location("batch")),
+        200: answer(batch_schemas.Batch, "The batch is stored and will run.", openapi.location("batch")),
         **problems(400, 413, 415, 422, 503),
     },
-    openapi_extra=openapi.body(schemas.BatchBody),
+    openapi_extra=openapi.body(batch_schemas.BatchBody),
     summary="Post a batch",
 )
 async def post_batch(request: Request) -> Response:
@@ -36,7 +36,7 @@ async def post_batch(request: Request) -> Response:
 
 @router.get(
     "/{batch_id}",
-    responses={200: answer(schemas.Batch, "The batch as it is."), **problems(404, 422, 503)},
+    responses={200: answer(batch_schemas.Batch, "The batch as it is."), **problems(404, 422, 503)},
     summary="Read a batch",
 )
 async def get_batch(request: Request, batch_id: BatchId) -> Response:
@@ -48,7 +48,8 @@ async def get_batch(request: Request, batch_id: BatchId) -> Response:
     response_class=Response,
     responses={
         200: {
-            "description": "One JSON object a line, from index `after` to the first unfinished item.",
+            "description": "One JSON object a line, from index `after` to the first unfinished item; once the"
+            " batch is over, all rows there are.",
             "headers": openapi.REQUEST_ID,
             "content": {replies.NDJSON: {"schema": {"$ref": "#/components/schemas/BatchRow"}}},
         },
@@ -68,7 +69,7 @@ async def get_results(
 @router.post(
     "/{batch_id}/cancel",
     responses={
-        200: answer(schemas.Batch, "The batch; items that run are finished or stopped shortly."),
+        200: answer(batch_schemas.Batch, "The batch; items that run are finished or stopped shortly."),
         **problems(404, 409, 422, 503),
     },
     summary="Cancel a batch",

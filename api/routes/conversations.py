@@ -1,17 +1,20 @@
-"""Conversations: open one, read it, read its messages."""
+"""Conversations: open one, list them, read one, put its queue in order, take it elsewhere, erase it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api import openapi, replies, schemas
-from api.bodies import CONVERSATION, ConversationBody, decode
+from api.bodies import CONVERSATION, IMPORT, QUEUE, ConversationBody, decode
 from api.openapi import answer, problems
 from api.params import After, ConversationId, known_query, no_key
 from api.state import service
+
+IMPORT_PATH: Final = "/v1/conversations/import"
+_CURSOR: Final = r"^[0-9]{1,15}:[A-Za-z0-9._-]{1,128}$"
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"], dependencies=[Depends(known_query)])
 
@@ -38,6 +41,44 @@ async def post_conversation(request: Request) -> Response:
 
 
 @router.get(
+    "",
+    responses={200: answer(schemas.Conversations, "The newest first."), **problems(400, 503)},
+    summary="List conversations",
+)
+async def get_conversations(
+    request: Request,
+    before: Annotated[
+        str | None, Query(pattern=_CURSOR, description="`next` of the page before this one.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> Response:
+    cursor = None
+    if before is not None:
+        when, _, name = before.partition(":")
+        cursor = int(when), name
+    found = await service(request).client.latest_conversations(before=cursor, limit=limit + 1)
+    return replies.reply(replies.conversations(found[:limit], has_more=len(found) > limit))
+
+
+@router.post(
+    "/import",
+    dependencies=[Depends(no_key)],
+    status_code=201,
+    responses={
+        201: answer(schemas.Conversation, "The conversation.", openapi.location("conversation")),
+        **problems(400, 409, 413, 415, 422, 503),
+    },
+    openapi_extra=openapi.body(schemas.ConversationExport),
+    summary="Make an exported conversation anew",
+)
+async def import_conversation(request: Request) -> Response:
+    document = decode(await request.body(), IMPORT)
+    made = await service(request).client.import_conversation(document)
+    headers = {"Location": f"/v1/conversations/{made.conversation_id}"}
+    return replies.reply(made, status=201, headers=headers)
+
+
+@router.get(
     "/{conversation_id}",
     responses={200: answer(schemas.Conversation, "The conversation."), **problems(404, 422, 503)},
     summary="Read a conversation",
@@ -59,3 +100,48 @@ async def get_messages(
 ) -> Response:
     found = await service(request).client.messages(conversation_id, after=after, limit=limit + 1)
     return replies.reply(replies.messages(found[:limit], has_more=len(found) > limit))
+
+
+@router.get(
+    "/{conversation_id}/export",
+    responses={
+        200: answer(schemas.ConversationExport, "The conversation as one document."),
+        **problems(404, 422, 503),
+    },
+    summary="Export a conversation with all its messages",
+)
+async def export_conversation(request: Request, conversation_id: ConversationId) -> Response:
+    return replies.reply(await service(request).client.export(conversation_id))
+
+
+@router.delete(
+    "/{conversation_id}",
+    responses={200: answer(schemas.Erasure, "What was erased."), **problems(404, 422, 503)},
+    summary="Erase a conversation with all its turns",
+)
+async def delete_conversation(request: Request, conversation_id: ConversationId) -> Response:
+    return replies.reply(await service(request).client.erase(conversation_id))
+
+
+@router.get(
+    "/{conversation_id}/queue",
+    responses={200: answer(schemas.Queue, "Who runs and who waits."), **problems(404, 422, 503)},
+    summary="Read a conversation's waiting turns",
+)
+async def get_queue(request: Request, conversation_id: ConversationId) -> Response:
+    return replies.reply(await service(request).client.line(conversation_id))
+
+
+@router.put(
+    "/{conversation_id}/queue",
+    responses={
+        200: answer(schemas.Queue, "The queue in its new order."),
+        **problems(400, 404, 409, 413, 415, 422, 503),
+    },
+    openapi_extra=openapi.body(schemas.QueueBody),
+    summary="Put waiting turns into another order",
+)
+async def put_queue(request: Request, conversation_id: ConversationId) -> Response:
+    body = decode(await request.body(), QUEUE)
+    line = await service(request).client.reorder(conversation_id, body.expected, body.turns)
+    return replies.reply(line)

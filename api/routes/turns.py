@@ -1,23 +1,33 @@
-"""Turns: post one, wait for it, stream it, read it, cancel it."""
+"""Turns: post one, wait for it, stream it, read it, cancel it, answer what it asks."""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response
 
 from api import openapi, replies, schemas
-from api.bodies import TURN, TurnBody, decode
+from api.bodies import RESUME, TURN, TurnBody, decode
 from api.edge import TURN_ID
 from api.errors import Problem
 from api.openapi import answer, problems
-from api.params import Accept, ConversationId, IdempotencyKey, TurnId, Wait, known_query
+from api.params import (
+    ID,
+    Accept,
+    ConversationId,
+    IdempotencyKey,
+    OnDisconnect,
+    TurnId,
+    Wait,
+    known_query,
+)
 from api.sse import MEDIA_TYPE, EventStream
 from api.state import Service, service
 from api.stopping import stop
-from worker.contract.schemas import Turn
+from worker.contract.schemas import Turn, TurnState
 
 router = APIRouter(prefix="/v1", tags=["turns"], dependencies=[Depends(known_query)])
 
@@ -30,10 +40,8 @@ _POSTED: Final[openapi.Responses] = {
         ),
         "content": openapi.stream(),
     },
-    202: answer(
-        schemas.Turn, "The turn is stored and will run, or `wait` ran out.", openapi.TURN, schemas.QUEUED
-    ),
-    **problems(400, 404, 409, 413, 415, 422, 503),
+    202: answer(schemas.Turn, "The turn is stored and will run, or `wait` ran out.", openapi.TURN, "queued"),
+    **problems(400, 404, 409, 410, 413, 415, 422, 503),
 }
 
 
@@ -45,9 +53,16 @@ _POSTED: Final[openapi.Responses] = {
     summary="Post a turn to a new conversation",
 )
 async def post_turn(
-    request: Request, *, accept: Accept = "", idempotency_key: IdempotencyKey = None, wait: Wait = None
+    request: Request,
+    *,
+    accept: Accept = "",
+    idempotency_key: IdempotencyKey = None,
+    wait: Wait = None,
+    on_disconnect: OnDisconnect = "continue",
 ) -> Response:
-    return await _post(request, accept=accept, idempotency_key=idempotency_key, wait=wait)
+    return await _post(
+        request, accept=accept, idempotency_key=idempotency_key, wait=wait, on_disconnect=on_disconnect
+    )
 
 
 @router.post(
@@ -64,6 +79,7 @@ async def post_conversation_turn(
     accept: Accept = "",
     idempotency_key: IdempotencyKey = None,
     wait: Wait = None,
+    on_disconnect: OnDisconnect = "continue",
     if_not_exists: Annotated[
         Literal["create", "reject"], Query(description="What to do when there is no such conversation.")
     ] = "create",
@@ -75,6 +91,7 @@ async def post_conversation_turn(
         accept=accept,
         idempotency_key=idempotency_key,
         wait=wait,
+        on_disconnect=on_disconnect,
     )
 
 
@@ -86,10 +103,18 @@ async def _post(
     accept: str,
     idempotency_key: str | None,
     wait: float | None,
+    on_disconnect: str,
 ) -> Response:
     streamed = MEDIA_TYPE in accept
     if streamed and wait is not None:
         raise Problem(400, "invalid_value", f"wait: not with Accept: {MEDIA_TYPE}", param="wait")
+    if on_disconnect == "cancel" and wait is None and not streamed:
+        raise Problem(
+            400,
+            "invalid_value",
+            f"on_disconnect: only with wait or Accept: {MEDIA_TYPE}",
+            param="on_disconnect",
+        )
     body = decode(await request.body(), TURN)
     shared = service(request)
     turn = await shared.client.submit(
@@ -102,12 +127,29 @@ async def _post(
     headers = {"Location": f"/v1/turns/{turn.turn_id}", "x-turn-id": turn.turn_id}
     if turn.replayed:
         headers["Idempotent-Replayed"] = "true"
+    cancels = on_disconnect == "cancel"
     if streamed:
-        return _stream(shared, turn.turn_id, 0, headers)
+        return _stream(shared, turn.turn_id, 0, headers, cancels=cancels)
     if wait is None:
         return replies.reply(replies.turn(turn), status=202, headers=headers)
-    turn = await _waited(request, shared, turn, wait)
+    turn = await _waited(request, shared, turn, wait, cancels=cancels)
     return replies.reply(replies.turn(turn), status=200 if turn.finished else 202, headers=headers)
+
+
+@router.get(
+    "/turns",
+    responses={200: answer(schemas.Turn, "The turn."), **problems(400, 404, 422, 503)},
+    summary="Find a turn by its idempotency key",
+)
+async def find_turn(
+    request: Request,
+    idempotency_key: Annotated[str, Query(min_length=1, max_length=255, description="As it was sent.")],
+    conversation_id: Annotated[
+        str | None, Query(pattern=ID, description="The conversation that it was posted to, if one was named.")
+    ] = None,
+) -> Response:
+    turn = await service(request).client.keyed(idempotency_key, conversation_id=conversation_id)
+    return replies.reply(replies.turn(turn))
 
 
 @router.get(
@@ -152,8 +194,10 @@ async def get_events(
 ) -> Response:
     shared = service(request)
     request.scope[TURN_ID] = turn_id
-    await shared.client.turn(turn_id)
     start = last_event_id if last_event_id is not None else after or 0
+    if start > (last := await shared.client.last_event(turn_id)):
+        param = "after" if last_event_id is None else "Last-Event-ID"
+        raise Problem(400, "invalid_value", f"{param}: the turn's last event is {last} so far", param=param)
     return _stream(shared, turn_id, start, {"x-turn-id": turn_id})
 
 
@@ -165,9 +209,33 @@ async def get_events(
     },
     summary="Cancel a turn",
 )
-async def cancel_turn(request: Request, turn_id: TurnId) -> Response:
+async def cancel_turn(
+    request: Request,
+    turn_id: TurnId,
+    if_state: Annotated[
+        Literal["scheduled", "queued", "running", "requires_action"] | None,
+        Query(description="Cancel it only in this state; 409 in any other."),
+    ] = None,
+) -> Response:
     request.scope[TURN_ID] = turn_id
-    return replies.reply(replies.turn(await service(request).client.cancel(turn_id)))
+    expected = TurnState(if_state) if if_state else None
+    return replies.reply(replies.turn(await service(request).client.cancel(turn_id, expected=expected)))
+
+
+@router.post(
+    "/turns/{turn_id}/resume",
+    responses={
+        200: answer(schemas.Turn, "The turn; it goes on as soon as a worker is free."),
+        **problems(400, 404, 409, 413, 415, 422, 503),
+    },
+    openapi_extra=openapi.body(schemas.ResumeBody),
+    summary="Answer what a turn asks",
+)
+async def resume_turn(request: Request, turn_id: TurnId) -> Response:
+    request.scope[TURN_ID] = turn_id
+    body = decode(await request.body(), RESUME)
+    turn = await service(request).client.resume(turn_id, body.question_id, body.answer)
+    return replies.reply(replies.turn(turn))
 
 
 def _key(header: str | None, body: TurnBody) -> str | None:
@@ -178,16 +246,26 @@ def _key(header: str | None, body: TurnBody) -> str | None:
     return header if header is not None else body.client_message_id
 
 
-def _stream(shared: Service, turn_id: str, after: int, headers: dict[str, str]) -> EventStream:
+def _stream(
+    shared: Service, turn_id: str, after: int, headers: dict[str, str], *, cancels: bool = False
+) -> EventStream:
+    async def waits(question_id: str) -> bool:
+        question = (await shared.client.turn(turn_id)).question
+        return question is not None and question.question_id == question_id
+
     return EventStream(
         shared.client.events(turn_id, after=after),
         streams=shared.streams,
         ping_seconds=shared.settings.api_ping_seconds,
+        waits=waits,
+        left=partial(shared.client.cancel, turn_id) if cancels else None,
         headers=headers,
     )
 
 
-async def _waited(request: Request, shared: Service, turn: Turn, seconds: float) -> Turn:
+async def _waited(
+    request: Request, shared: Service, turn: Turn, seconds: float, *, cancels: bool = False
+) -> Turn:
     """The turn when it ends, time runs out, its caller leaves or the process drains."""
     if turn.finished or not seconds:
         return turn
@@ -196,6 +274,8 @@ async def _waited(request: Request, shared: Service, turn: Turn, seconds: float)
     tasks = [waiting, *others]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if cancels and others[0].done() and not waiting.done():
+            await shared.client.cancel(turn.turn_id)
         return waiting.result() if waiting.done() else turn
     finally:
         await stop(*tasks)

@@ -21,7 +21,21 @@ async def test_without_a_token_this_machine_may_call(api: Api, host: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "host", ["example.com", "localhost.example.com", "10.0.0.1", "[::2]", "[", "127.0.0.1.nip.io"]
+    "host",
+    [
+        "example.com",
+        "localhost.example.com",
+        "10.0.0.1",
+        "[::2]",
+        "[",
+        "127.0.0.1.nip.io",
+        "x@localhost",
+        "localhost@x",
+        "localhost/x",
+        "localhost:80:80",
+        "localhost#x",
+        "localhost:",
+    ],
 )
 async def test_without_a_token_another_host_is_refused(api: Api, host: str) -> None:
     reply = await api.http.get("/livez", headers={"Host": host})
@@ -29,7 +43,9 @@ async def test_without_a_token_another_host_is_refused(api: Api, host: str) -> N
     assert reply.json()["error"]["code"] == "forbidden_host"
 
 
-@pytest.mark.parametrize("origin", ["http://example.com", "null", "https://10.0.0.1:8000", "file://"])
+@pytest.mark.parametrize(
+    "origin", ["http://example.com", "null", "https://10.0.0.1:8000", "file://", "http://x@localhost"]
+)
 async def test_without_a_token_another_page_is_refused(api: Api, origin: str) -> None:
     reply = await api.http.post("/v1/turns", json={"message": "hi"}, headers={"Origin": origin})
     assert reply.status_code == 403

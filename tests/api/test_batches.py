@@ -110,7 +110,7 @@ async def _finish(api: Api, batch_id: str) -> None:
     state = "in_progress"
     while state == "in_progress":
         token = new_token()
-        work = await store.claim(batch_id, token, _call("intended"), suspect_busy=False)
+        work = await store.claim(batch_id, token, _call("intended"))
         assert isinstance(work, Slice), work
         rows = [_row(index, item.id, str(item.message)) for index, item in work.items]
         calls = [msgspec.structs.replace(_call("ok"), call_id=work.call_id(row.index, 1)) for row in rows]

@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from aiforge.core.types import Usage
-from api import replies, schemas
-from api.bodies import ConversationBody, TurnBody
+from api import batch_schemas, replies, schemas, usage_schemas
+from api.bodies import ConversationBody, ImportBody, QueueBody, ResumeBody, TurnBody
 from tests.api.conftest import Api
 from worker.contract import schemas as contract
+from worker.contract.usage import UsageRow
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +25,18 @@ pytestmark = pytest.mark.anyio
     [
         (schemas.TurnBody, TurnBody),
         (schemas.ConversationBody, ConversationBody),
-        (schemas.BatchBody, contract.BatchRequest),
-        (schemas.BatchItem, contract.BatchItem),
+        (batch_schemas.BatchBody, contract.BatchRequest),
+        (batch_schemas.BatchItem, contract.BatchItem),
+        (schemas.ResumeBody, ResumeBody),
+        (schemas.QueueBody, QueueBody),
+        (schemas.ConversationExport, ImportBody),
+        (schemas.ConversationSettings, contract.ConversationSettings),
+        (schemas.Queue, contract.Line),
+        (schemas.Erasure, contract.Erasure),
+        (usage_schemas.UsageRow, UsageRow),
         (schemas.Conversation, contract.Conversation),
         (schemas.StoredMessage, contract.StoredMessage),
-        (schemas.BatchRow, contract.BatchRow),
+        (batch_schemas.BatchRow, contract.BatchRow),
         (schemas.TurnFailure, contract.TurnFailure),
         (schemas.Usage, Usage),
     ],
@@ -41,9 +50,24 @@ def test_the_documented_fields_are_the_real_ones(
 def test_the_documented_replies_are_the_real_ones() -> None:
     turn = contract.Turn(turn_id="1", conversation_id="c", state=contract.TurnState.QUEUED, created_at=1.5)
     batch = contract.Batch(batch_id="b", state=contract.BatchState.CANCELLED, total=1, created_at=1.5)
-    for model, reply in ((schemas.Turn, replies.turn(turn)), (schemas.Batch, replies.batch(batch))):
+    for model, reply in ((schemas.Turn, replies.turn(turn)), (batch_schemas.Batch, replies.batch(batch))):
         read = model.model_validate_json(msgspec.json.encode(reply))
         assert set(type(read).model_fields) == set(reply)
+
+
+def test_a_question_is_documented_without_what_is_ours() -> None:
+    question = contract.Question(question_id="q", kind="approval", text="May I?", call_id="c", tool="t")
+    state = contract.TurnState.REQUIRES_ACTION
+    turn = contract.Turn(turn_id="1", conversation_id="c", state=state, created_at=1.5, question=question)
+    assert set(replies.turn(turn)["question"]) == set(schemas.Question.model_fields)
+
+
+def test_a_page_of_conversations_is_the_documented_one() -> None:
+    found = contract.Conversation(conversation_id="c", created_at=1.5)
+    page = replies.conversations([(1500, found)], has_more=True)
+    assert set(page) == set(schemas.Conversations.model_fields)
+    assert set(page["data"][0]) == set(schemas.ListedConversation.model_fields)
+    assert page["next"] == "1500:c"
 
 
 async def test_every_route_documents_replies_errors_and_the_request_id(api: Api) -> None:
@@ -75,7 +99,8 @@ async def test_every_route_documents_replies_errors_and_the_request_id(api: Api)
 
 async def test_every_reference_of_the_document_leads_somewhere(api: Api) -> None:
     document = (await api.http.get("/openapi.json")).json()
-    named = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    parts = document["components"]
+    named = {f"#/components/{kind}/{name}" for kind in ("schemas", "examples") for name in parts[kind]}
     assert set(_references(document)) <= named
 
 
@@ -83,11 +108,37 @@ async def test_examples_of_bodies_are_accepted(api: Api) -> None:
     for path, model in (
         ("/v1/turns", schemas.TurnBody),
         ("/v1/conversations", schemas.ConversationBody),
-        ("/v1/batches", schemas.BatchBody),
+        ("/v1/conversations/import", schemas.ConversationExport),
+        ("/v1/batches", batch_schemas.BatchBody),
     ):
         for example in model.model_json_schema()["examples"]:
             reply = await api.http.post(path, json=example)
             assert reply.is_success, reply.text
+
+
+async def test_whatever_is_json_has_an_example_that_is_valid(api: Api) -> None:
+    document = (await api.http.get("/openapi.json")).json()
+    described = document["components"]["schemas"]
+    named = {
+        f"#/components/examples/{name}": one["value"]
+        for name, one in document["components"]["examples"].items()
+    }
+    seen = [(f"schema {name}", schema, schema.get("examples", [])) for name, schema in described.items()]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            bodies = {"request": operation.get("requestBody", {}), **operation["responses"]}
+            for where, body in bodies.items():
+                for kind, content in body.get("content", {}).items():
+                    if "json" in kind:
+                        own = [named[one["$ref"]] for one in content.get("examples", {}).values()]
+                        target = described[content["schema"]["$ref"].rpartition("/")[2]]
+                        assert own or target.get("examples"), f"{method} {path} {where} shows nothing"
+                        seen.append((f"{method} {path} {where}", content["schema"], own))
+    assert len(seen) > 60
+    for where, schema, shown in seen:
+        validator = Draft202012Validator({**schema, "components": document["components"]})
+        for example in shown:
+            assert [error.message for error in validator.iter_errors(example)] == [], where
 
 
 async def test_the_docs_page_loads_nothing_from_elsewhere(api: Api) -> None:

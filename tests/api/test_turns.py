@@ -143,6 +143,11 @@ async def test_a_queued_turn_is_cancelled_at_once(api: Api) -> None:
         ({"message": "hi", "temperature": "warm"}, "invalid_value", "temperature"),
         ({"message": "hi", "temperature": 7}, "invalid_value", "temperature"),
         ({"message": "hi", "max_tokens": 0}, "invalid_value", "max_tokens"),
+        ({"message": "hi", "max_tokens": 10**30}, "invalid_value", "max_tokens"),
+        ({"message": [{"type": 5}]}, "invalid_value", "message[0].type"),
+        ({"message": [{"type": "text"}]}, "invalid_value", "message[0]"),
+        ({"message": [{"type": "text", "text": 5}]}, "invalid_value", "message[0].text"),
+        ({"message": [{"type": "video"}]}, "invalid_value", "message[0].type"),
         ({"message": "hi", "tools": ["no_such_tool"]}, "invalid_value", "tools"),
         ({"message": "hi", "stream": True}, "unknown_field", "stream"),
         ([], "invalid_value", None),
@@ -155,6 +160,17 @@ async def test_a_wrong_field_is_named(api: Api, body: object, code: str, param: 
     assert reply.status_code == 400
     assert (error["code"], error["param"]) == (code, param)
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("depth", [15, 500, 900, 930, 940, 950, 960, 970, 980, 990, 1_000])
+async def test_a_part_nested_without_end_is_refused(api: Api, depth: int) -> None:
+    """Also where a parser still reads what a writer no longer writes."""
+    part = '{"type": "text", "text": "x", "a": ' + "[" * depth + "]" * depth + "}"
+    reply = await api.http.post(
+        "/v1/turns", content='{"message": [' + part + "]}", headers={"Content-Type": "application/json"}
+    )
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["code"] in {"invalid_value", "invalid_json"}
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ async def claim(client: TurnClient, turn_id: str, *, model: str = "gpt-4o-mini")
     """Take a queued turn."""
     place = await client.turns.place(turn_id)
     token = new_token()
-    granted = await client.turns.claim(place, "test", _call(token, model, None), token, suspect_busy=False)
+    granted = await client.turns.claim(place, "test", _call(token, model, None), token)
     assert isinstance(granted, Claim), granted
     return Running(client, granted, model)
 

@@ -63,7 +63,11 @@ class Desk:
         return "\n".join(f"---- {file.name} ----\n{file.read_text()[-4000:]}" for file in files)
 
     def start(self, *arguments: str, **settings: str) -> Running:
-        running = Running(self, arguments, {**self.environment, **settings})
+        return self.start_at(subprocess.DEVNULL, *arguments, **settings)
+
+    def start_at(self, stdin: int, *arguments: str, **settings: str) -> Running:
+        """Start a command that reads from this file descriptor."""
+        running = Running(self, arguments, {**self.environment, **settings}, stdin)
         self._started.append(running)
         return running
 
@@ -119,14 +123,16 @@ class Ended:
 class Running:
     """A command that runs; its stderr is read as it comes."""
 
-    def __init__(self, desk: Desk, arguments: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, desk: Desk, arguments: tuple[str, ...], environment: Mapping[str, str], stdin: int
+    ) -> None:
         self.desk = desk
         self.lines: list[str] = []
         self.process = subprocess.Popen(
             command(arguments),
             cwd=desk.folder,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,14 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         "submit",
         "tail",
         "history",
+        "queue",
+        "cancel",
+        "resume",
         "status",
+        "usage",
         "batch",
+        "conversations",
+        "dead",
         "doctor",
     ):
         assert f"\n  {name} " in shown.out
@@ -41,6 +48,12 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         (["batch", "run", "none.jsonl"], 2, "none.jsonl: no such file"),
         (["status"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
         (["history", "user-1"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
+        (["dead", "list"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
+        (["cancel"], 2, "Missing argument 'TURN'."),
+        (["resume", "17ab", " "], 1, "the answer is empty"),
+        (["usage", "--from", "1/2/2030"], 2, "--from: a day such as 2030-01-31, not '1/2/2030'"),
+        (["conversations", "import", "none.json"], 2, "none.json: no such file"),
+        (["conversations", "export", "c", "-o", "no/x"], 2, "no/x: there is no such folder"),
         (["flower"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_REDIS_URL"),
     ],
 )
@@ -187,3 +200,39 @@ def test_settings_are_found_in_every_section_of_the_file(
 )
 def test_passwords_in_urls_are_masked(url: str, shown: str) -> None:
     assert readable(url) == shown
+
+
+@pytest.mark.parametrize("command", [["up"], ["demo", "--questions", "in.jsonl"], ["chat", "hi"], ["worker"]])
+def test_a_data_folder_that_cannot_be_is_named(room: Room, command: list[str]) -> None:
+    (room.folder / "in.jsonl").write_text('{"question": "?"}\n')
+    ended = room.run(*command, AIFORGE_DATA_DIR="/proc/none", AIFORGE_PROVIDER="offline")
+    assert ended.code == 3
+    assert ended.err.splitlines()[-1].startswith("aiforge: AIFORGE_DATA_DIR: /proc/none cannot be used: ")
+
+
+def test_a_taken_port_of_flower_s_is_named(room: Room) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        port = somebody.getsockname()[1]
+        ended = room.run("flower", "--port", str(port), AIFORGE_REDIS_URL="redis://127.0.0.1:1/0")
+    assert (ended.code, ended.err) == (3, f"aiforge: --port: {port} is taken\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["chat", "caf\udce9"], 2, "message: is not UTF-8"),
+        (["chat", "hi", "-c", "caf\udce9"], 2, "--conversation: is not UTF-8"),
+        (["submit", "hi", "--system-prompt", "caf\udce9"], 2, "--system-prompt: is not UTF-8"),
+        (["history", "caf\udce9"], 2, "conversation: is not UTF-8"),
+        (["batch", "run", "in.csv", "--model", "caf\udce9"], 2, "--model: is not UTF-8"),
+    ],
+)
+def test_an_argument_that_is_no_text_is_named(room: Room, arguments: list[str], code: int, says: str) -> None:
+    ended = room.run(*arguments)
+    assert (ended.code, ended.err) == (code, f"aiforge: {says}\n")
+
+
+def test_stdin_that_is_no_text_is_one_line_before_anything_starts(desk: Desk) -> None:
+    ended = desk.run("chat", "-", given=b"caf\xe9")
+    assert (ended.code, ended.err) == (1, "aiforge: the message on stdin is not UTF-8\n")
+    assert not desk.data.exists()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from aiforge.testing import FakeProvider
+from aiforge.testing import FakeProvider, Reply
 from tests.aiforge.cli.command import FREE_PORTS, QUESTIONS, Desk
 from tests.support.waiting import wait_until
 
@@ -107,3 +107,16 @@ def test_ctrl_c_cancels_a_batch_and_keeps_what_is_there(desk: Desk) -> None:
     assert [row["index"] for row in rows] == sorted(row["index"] for row in rows)
     assert rows[7]["answer"] == "sorry"
     assert all(row["model"] == "gpt-4o-mini" and float(row["cost_usd"]) > 0 for row in rows)
+
+
+def test_a_demo_whose_chat_fails_says_why(desk: Desk) -> None:
+    (desk.folder / "few.jsonl").write_text('{"question": "one?"}\n')
+    with FakeProvider() as provider:
+        provider.when("My parcel was due", Reply(status=400, error={"message": "no parcels here"}))
+        ended = desk.run(
+            "demo", "--questions", "few.jsonl",
+            OPENAI_API_KEY="sk-test", AIFORGE_OPENAI_BASE_URL=provider.url,
+        )  # fmt: skip
+    assert ended.code == 1
+    assert "the turn is failed: " in ended.err
+    assert "no parcels here" in ended.err

@@ -127,12 +127,38 @@ def test_every_bad_line_is_named_before_anything_is_sent(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (r'{"id": "\ud800", "question": "x"}', "'id' holds a lone surrogate, which is no character"),
+        (
+            r'{"question": [{"type": "text", "text": "\ud800"}]}',
+            "'question' holds a lone surrogate, which is no character",
+        ),
+        ('{"question": [{"type": "text", "text": 5}]}', "'question'[0].text expected `str`, got `int`"),
+        ('{"question": []}', "'question' must be a string or a list of parts with a type"),
+        ('{"question": "lost", "question": "kept"}', "has 'question' twice"),
+        ('{"question": "x", "price": NaN}', "is not JSON: NaN is no JSON number"),
+        ('{"question": "%s"}' % ("x" * 300_000), "'question' is longer than 262144 bytes"),
+        ('{"question": [{"type": "file", "file": {"a": %s}}]}' % ("[" * 99 + "]" * 99),
+         "'question' is nested more than 16 deep"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_sent_is_named_by_its_line(tmp_path: Path, line: str, says: str) -> None:
+    raw = b'{"question": "good"}\n' + line.encode() + b"\n"
+    with pytest.raises(CommandError, match="1 line is wrong, so nothing was sent") as caught:
+        questions.read(written(tmp_path, "in.jsonl", raw), None, None)
+    assert caught.value.details == (f"line 2 {says}",)
+
+
+@pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"id,question\n1\n2,x\n", ("line 2 has 1 cells where the header has 2",)),
         (b'id,question\n1,x\n2,"open', ("line 3 is not CSV: unexpected end of data",)),
         (b"id,question\n1,\xe9t\xe9\n", ("line 2 is not UTF-8",)),
-        (b"id,question\n1,\n", ("line 2 'question' is empty",)),
+        (b"id,question\n1,\n", ("line 2 'question' must not be empty",)),
+        (b"q,q\nlost,kept\n", ("line 1 has the column 'q' twice",)),
+        (b"question\nshort\n" + b"x" * 300_000, ("line 3 'question' is longer than 262144 bytes",)),
     ],
 )
 def test_bad_csv(tmp_path: Path, content: bytes, says: tuple[str, ...]) -> None:

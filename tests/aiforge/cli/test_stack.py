@@ -6,7 +6,11 @@ import csv
 import json
 import os
 import signal
+import socket
 import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
 
 import pytest
 
@@ -15,10 +19,15 @@ from tests.aiforge.cli.command import FREE_PORTS, Desk, Room, Running
 from tests.aiforge.cli.hidden import base_install
 from tests.support.waiting import wait_until
 
+DEFAULT_PORTS: Final = (8000, 9808)
+
 
 def a_service_that_dies_ends_the_rest(desk: Desk) -> None:
-    up = desk.start("up", **FREE_PORTS)
-    up.wait_for("ready; Ctrl-C")
+    with some_ports_taken() as taken:
+        up = desk.start("up")
+        up.wait_for("ready; Ctrl-C")
+    for port, what in zip(taken, ("the API", "the worker's metrics"), strict=True):
+        assert f"port {port} is taken: {what} moved to http://127.0.0.1:" in up.err
     assert desk.run("chat", "My name is Ada.", "-c", "before").code == 0
     pids = json.loads((desk.data / "run.json").read_text())["pids"]
     os.kill(pids["worker"], signal.SIGKILL)
@@ -27,6 +36,16 @@ def a_service_that_dies_ends_the_rest(desk: Desk) -> None:
     assert "aiforge: worker was killed by SIGKILL" in ended.err
     assert "worker: ready" in ended.err
     desk.must_be_empty(1)
+
+
+@contextmanager
+def some_ports_taken() -> Iterator[tuple[int, ...]]:
+    """The default ports of API and worker, held by us where nobody else has them."""
+    with ExitStack() as stack:
+        for port in DEFAULT_PORTS:
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        yield DEFAULT_PORTS
 
 
 def what_it_says(up: Running, room: Room) -> None:

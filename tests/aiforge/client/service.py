@@ -76,7 +76,7 @@ class Service:
                 self.wfile.write(reply.body)
                 self.close_connection = reply.cut
 
-            do_POST = do_GET  # noqa: N815  # the names that the base class calls
+            do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # the names that the base class calls
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 pass

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
 from decimal import Decimal
-from typing import Any
 
 import pytest
 
@@ -21,12 +18,14 @@ from aiforge.client import (
     NotFoundError,
     ProtocolError,
     RateLimitedError,
+    RequestError,
     ServerError,
     UnauthorizedError,
     UnreachableError,
 )
-from aiforge.client.stream import EventLines
+from aiforge.client.stream import EventLines, Reading
 from aiforge.core.events import Done, Event, Gap, Message, Token
+from tests.aiforge.client.conftest import Ask, ask_sync
 from tests.aiforge.client.service import Answer, Service, answer, event, refusal, stream
 
 TURN = {"turn_id": "17ab", "conversation_id": "user-42", "state": "queued"}
@@ -39,41 +38,6 @@ BATCH = {
     "cost": "0.000000100",
     "unpriced_calls": 2,
 }
-
-Ask = Callable[..., Any]
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service().running() as running:
-        yield running
-
-
-def ask_sync(
-    url: str, method: str, *args: Any, token: str | None = None, retries: int = 2, **kwargs: Any
-) -> Any:
-    with Client(url, token=token, retries=retries) as client:
-        answer = getattr(client, method)(*args, **kwargs)
-        return list(answer) if inspect.isgenerator(answer) else answer
-
-
-def ask_async(
-    url: str, method: str, *args: Any, token: str | None = None, retries: int = 2, **kwargs: Any
-) -> Any:
-    async def go() -> Any:
-        async with AsyncClient(url, token=token, retries=retries) as client:
-            answer = getattr(client, method)(*args, **kwargs)
-            if isinstance(answer, AsyncIterator):
-                return [part async for part in answer]
-            return await answer
-
-    return asyncio.run(go())
-
-
-@pytest.fixture(params=[ask_sync, ask_async], ids=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    found: Ask = request.param
-    return found
 
 
 def test_submit_sends_what_was_said_and_no_more(service: Service, ask: Ask) -> None:
@@ -167,6 +131,7 @@ def test_batches(service: Service, ask: Ask) -> None:
         (413, BadRequestError, False),
         (401, UnauthorizedError, False),
         (404, NotFoundError, False),
+        (410, NotFoundError, False),
         (409, ConflictError, False),
         (429, RateLimitedError, True),
         (500, ServerError, True),
@@ -237,7 +202,7 @@ def test_a_stream_joined_behind_its_end_gives_the_last_event(service: Service, a
 def test_a_gap_is_shown_and_an_unknown_event_skipped(service: Service, ask: Ask) -> None:
     service.answers = [
         stream(
-            event(8, type="gap", first=3, last=8),
+            event(8, type="gap", **{"from": 3, "to": 8}),
             event(9, type="of_a_newer_service", text="x"),
             event(10, type="done"),
         )
@@ -253,9 +218,36 @@ def test_a_stream_of_an_unknown_turn_is_an_error_at_once(service: Service, ask: 
         ask("http://127.0.0.1:1", "stream", "17ab")
 
 
-def test_a_question_to_a_human_ends_the_stream(service: Service, ask: Ask) -> None:
-    service.answers = [stream(event(3, type="requires_action", question_id="q", kind="ask", text="?"))]
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_question_to_a_human_ends_the_stream(service: Service, ask: Ask, cut: bool) -> None:
+    service.answers = [stream(question(3), cut=cut)]
     assert [number for number, _ in ask(service.url, "stream", "17ab")] == [3]
+    service.answers = [stream(event(4, type="started", attempt=1), event(5, type="done"))]
+    assert [number for number, _ in ask(service.url, "stream", "17ab", after=3)] == [4, 5]
+
+
+def test_a_question_that_was_answered_ends_nothing(service: Service, ask: Ask) -> None:
+    service.answers = [
+        stream(event(1, type="queued"), question(2), event(3, type="token", text="a"), cut=True),
+        stream(event(4, type="done")),
+    ]
+    assert [number for number, _ in ask(service.url, "stream", "17ab")] == [1, 2, 3, 4]
+
+
+def test_only_the_end_of_a_response_shows_that_a_question_is_open() -> None:
+    reading = Reading("17ab", 0, "http://127.0.0.1:1")
+    for chunk in (question(1), event(2, type="token", text="a")):
+        reading.feed(chunk)
+        assert not reading.over
+    reading.closed()
+    assert not reading.over
+    reading.feed(question(3))
+    reading.closed()
+    assert reading.over
+
+
+def question(number: int) -> bytes:
+    return event(number, type="requires_action", question_id="q", kind="question", text="?")
 
 
 def test_both_clients_have_the_same_methods() -> None:
@@ -282,3 +274,20 @@ def test_events_are_read_whatever_the_cuts() -> None:
 def test_an_event_that_is_none_of_ours_is_an_error() -> None:
     with pytest.raises(ClientError):
         EventLines().feed(b'id: x\nevent: done\ndata: {"type":"done"}\n\n')
+
+
+@pytest.mark.parametrize("conversation_id", ["", ".", "..", "\ud800"])
+def test_an_id_that_no_url_can_carry_is_refused_before_anything_is_sent(
+    service: Service, conversation_id: str
+) -> None:
+    with pytest.raises(RequestError, match="there can be no id"):
+        ask_sync(service.url, "submit", "Hello?", conversation_id=conversation_id)
+    with pytest.raises(RequestError, match="there can be no id"):
+        ask_sync(service.url, "history", conversation_id)
+
+
+def test_half_a_character_is_refused_before_anything_is_sent(service: Service) -> None:
+    with pytest.raises(RequestError, match=r"^message holds a lone surrogate"):
+        ask_sync(service.url, "submit", "\ud800")
+    with pytest.raises(RequestError, match=r"^items holds a lone surrogate"):
+        ask_sync(service.url, "submit_batch", [Item(message="x", id="\ud800")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ import uvicorn
 
 from aiforge import ChatAgent
 from aiforge.integrations.fastapi import create_chat_router
-from aiforge.testing import Cut, FakeProvider, Gate, Reply, ToolCall, failure
+from aiforge.testing import Cut, FakeProvider, Gate, Reply, ScriptedModel, ToolCall, failure
 from aiforge.tools.human import ask_human
 from tests.support.waiting import eventually
 
@@ -121,7 +122,10 @@ async def test_a_reader_that_goes_away_ends_the_turn(
             if line.startswith("data:"):
                 break
     await eventually(lambda: provider.calls[0].end == "closed")
-    assert (await client.get("/history/c1")).status_code == 404
+    assert (await client.get("/history/c1")).json()["messages"] == [
+        {"role": "user", "content": "Count."},
+        {"role": "assistant", "content": "one ", "stopped": True},
+    ]
     assert (await client.post("/chat", json=body)).json()["message"] == "again"
 
 
@@ -223,3 +227,28 @@ async def test_a_human_answers(provider: FakeProvider, streamed: bool) -> None:
         again = await client.post("/resume", json=answer)
         assert (again.status_code, again.json()["error"]["code"]) == (422, "invalid_input")
     assert provider.calls[1].messages[-1]["content"] == "blue"
+
+
+def test_requests_of_several_event_loops_share_a_conversation() -> None:
+    """What a test client does that threads share: each request has an event loop of its own."""
+    made: list[str] = []
+
+    async def factory(conversation_id: str) -> ChatAgent:
+        made.append(conversation_id)
+        model = await asyncio.to_thread(lambda: ScriptedModel(replies=["ok"], repeat_last=True))
+        return ChatAgent(conversation_id=conversation_id, llm=model)
+
+    app = fastapi.FastAPI()
+    app.include_router(create_chat_router(factory))
+    conversations = [f"c{number}" for number in range(5)] * 6
+
+    async def ask(conversation_id: str) -> int:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            body = {"message": "Hello", "conversation_id": conversation_id}
+            return (await client.post("/chat", json=body)).status_code
+
+    with ThreadPoolExecutor(len(conversations)) as threads:
+        statuses = list(threads.map(lambda name: asyncio.run(ask(name)), conversations))
+    assert set(statuses) == {200}
+    assert sorted(made) == [f"c{number}" for number in range(5)]
