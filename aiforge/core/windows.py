@@ -74,7 +74,7 @@ UNKNOWN: Final = ContextWindow()
 
 
 @functools.lru_cache(maxsize=256)
-def _search_of(url: str, key: SecretStr | None, name: str, period: int) -> Once[ContextWindow]:
+def search_of(url: str, key: SecretStr | None, name: str, period: int) -> Once[ContextWindow]:
     """The one search of all who use this model of this endpoint with this key."""
     return Once()
 
@@ -120,7 +120,7 @@ class WindowFinder:
         model = self._model
         if not isinstance(model, OpenAIChat) or not _is_custom(model):
             return self._own_search
-        return _search_of(model.url, model.key, self._name, int(time.monotonic() / AGAIN_SECONDS))
+        return search_of(model.url, model.key, self._name, int(time.monotonic() / AGAIN_SECONDS))
 
     @property
     def _of_ollama(self) -> bool:

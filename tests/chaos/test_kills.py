@@ -16,8 +16,19 @@ from tests.chaos.sabotage import without_fence
 
 @pytest.mark.timeout(180)
 def test_killed_frozen_and_dismissed_workers_cost_no_answer(tmp_path: Path) -> None:
-    plan = Plan(seed=8, kills=4, signal="mixed", stops=1, rate=12, lease=3, pause=1, readers=0.6)
-    assert set(plan.faults()) == {"kill", "term", "stop"}
+    plan = Plan(
+        seed=8,
+        kills=4,
+        signal="mixed",
+        stops=1,
+        redis=1,
+        durability="always",
+        rate=12,
+        lease=3,
+        pause=1,
+        readers=0.6,
+    )
+    assert set(plan.faults()) == {"kill", "term", "stop", "redis"}
     evidence = asyncio.run(run(plan, tmp_path))
     verdicts = judge(evidence)
     print(table(evidence, verdicts))
@@ -44,4 +55,4 @@ def test_twenty_kills_at_twenty_turns_a_second(tmp_path: Path) -> None:
     verdicts = judge(evidence)
     print(table(evidence, verdicts))
     assert broken(verdicts) == []
-    assert untried(verdicts) == ["handed_back"]
+    assert untried(verdicts) == ["consuming_again", "handed_back"]
