@@ -16,12 +16,15 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from concurrent.futures import TimeoutError as Late
 from contextlib import aclosing, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 FAREWELL_SECONDS: Final = 2.0
 """How long the end of the process waits for what still runs here to let go of its connections."""
+
+AGAIN_SECONDS: Final = 0.05
+"""Between two cancellations of what nobody waits for any more."""
 
 _END: Final = object()
 _starting = threading.Lock()
@@ -51,21 +54,20 @@ def iterate(generator: AsyncGenerator[T, None]) -> Iterator[T]:
 
 
 async def there(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await `coroutine` on the bridge's loop, from whichever loop this is; a cancellation reaches it."""
-    loop, _ = _current()
-    if loop is asyncio.get_running_loop():
-        return await coroutine
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+    """Await `coroutine` on the bridge's loop, from whichever loop this is.
+
+    Who is cancelled leaves at once; the coroutine is cancelled until it has ended.
+    """
+    guest = _Guest(coroutine)
+    try:
+        return await asyncio.wrap_future(guest.future)
+    finally:
+        guest.let_go()
 
 
 async def stream_there(generator: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """The items of `generator`, which runs on the bridge's loop; closing this closes it."""
-    home, here = _current()[0], asyncio.get_running_loop()
-    if home is here:
-        async with aclosing(generator):
-            async for item in generator:
-                yield item
-        return
+    here = asyncio.get_running_loop()
     items: asyncio.Queue[tuple[T] | None] = asyncio.Queue()
 
     def hand_over(item: tuple[T] | None) -> None:
@@ -77,14 +79,45 @@ async def stream_there(generator: AsyncGenerator[T, None]) -> AsyncGenerator[T, 
             async for item in generator:
                 hand_over((item,))
 
-    reading = asyncio.run_coroutine_threadsafe(read(), home)
-    reading.add_done_callback(lambda _: hand_over(None))
+    guest = _Guest(read())
+    guest.future.add_done_callback(lambda _: hand_over(None))
     try:
         while (given := await items.get()) is not None:
             yield given[0]
-        await asyncio.wrap_future(reading)
+        await asyncio.wrap_future(guest.future)
     finally:
-        reading.cancel()
+        guest.let_go()
+
+
+class _Guest(Generic[T]):
+    """A coroutine on the bridge's loop, in a task of its own."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._loop, _ = _current()
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self.future = asyncio.run_coroutine_threadsafe(self._run(), self._loop)
+
+    def let_go(self) -> None:
+        """See to it that it ends; who calls this waits for nothing."""
+        if not self.future.done() or self.future.cancelled():
+            self.future.cancel()
+            with suppress(RuntimeError):  # at the end of the process the loop is closed
+                self._loop.call_soon_threadsafe(self._end)
+
+    async def _run(self) -> T:
+        self._task = asyncio.ensure_future(self._coroutine)
+        return await self._task
+
+    def _end(self) -> None:
+        """Again and again: a package that waits by means of its own can swallow a cancellation."""
+        if self._task is None:
+            self._coroutine.close()
+        elif not self._task.done():
+            self._task.cancel()
+            self._loop.call_later(AGAIN_SECONDS, self._end)
+        elif not self._task.cancelled():
+            self._task.exception()  # seen: nobody is left who could be told
 
 
 async def _next(generator: AsyncGenerator[T, None]) -> T | object:
