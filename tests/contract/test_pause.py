@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,10 @@ from worker.contract.store import Place
 
 pytestmark = pytest.mark.anyio
 ASKED = RequiresAction("q1", "approval", "May I?")
-MESSAGES = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": None, "tool_calls": []}]
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "Hello?"},
+    {"role": "assistant", "content": None, "tool_calls": []},
+]
 QUESTION = Question(
     question_id="q1", kind="approval", text="May I?", call_id="call_1", tool="t", input={"a": 1}
 )

@@ -79,8 +79,8 @@ async def shop(till: Path, connect: Connect) -> TurnClient:
     return await connect()
 
 
-def worker(start: Start, till: Path, **settings: str) -> None:
-    start(tools="tests.support.till:tools", workspace=str(till), **settings)
+def worker(start: Start, till: Path, *, lease_seconds: str = "12") -> None:
+    start(tools="tests.support.till:tools", workspace=str(till), lease_seconds=lease_seconds)
 
 
 def done(till: Path) -> list[str]:
@@ -161,6 +161,7 @@ async def test_a_tool_in_flight_is_made_again_only_if_it_may_be(
     name: str,
     told: str,
     times: int,
+    *,
     shop: TurnClient,
     till: Path,
     worker_process: Start,
