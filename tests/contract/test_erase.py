@@ -99,9 +99,17 @@ async def test_a_repetition_does_not_bring_an_erased_turn_back(client: TurnClien
     assert (await client.conversation("c")).messages == 0
 
 
-async def test_conversations_are_listed_by_their_latest_turn(client: TurnClient) -> None:
+def a_millisecond_passes(server: RedisServer) -> None:
+    """Turns of one millisecond are listed by their conversations' ids."""
+    began = server.ask("TIME")
+    while (now := server.ask("TIME")) and int(now[1]) // 1000 == int(began[1]) // 1000:
+        pass
+
+
+async def test_conversations_are_listed_by_their_latest_turn(client: TurnClient, server: RedisServer) -> None:
     for name in ("a", "b", "c", "a"):
         await submit(client, conversation_id=name)
+        a_millisecond_passes(server)
     await client.create_conversation(ConversationSettings(), conversation_id="d")
     whole = await client.latest_conversations()
     assert [conversation.conversation_id for _, conversation in whole] == ["d", "a", "c", "b"]
