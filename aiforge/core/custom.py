@@ -11,12 +11,12 @@ import difflib
 import functools
 import re
 from collections.abc import Callable
-from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from aiforge.core.places import load
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 
@@ -97,10 +97,7 @@ def _installed() -> dict[str, str]:
 @functools.cache
 def _load(path: str) -> CustomProvider:
     module, _, attribute = path.rpartition(":" if ":" in path else ".")
-    try:
-        factory: Any = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"provider {path!r} cannot be loaded: {error}") from error
+    factory = load(module, attribute, what=f"provider {path!r}")
     if not callable(factory):
         raise ConfigError(f"provider {path!r} is not a factory: it cannot be called")
     return CustomProvider(factory, getattr(factory, "default_model", DEFAULT_MODEL))

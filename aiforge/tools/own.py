@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Final
 
+from aiforge.core.places import load
 from aiforge.core.types import ConfigError
 
 GROUP: Final = "aiforge.tools"
@@ -37,10 +37,5 @@ def own_tools(places: str) -> Mapping[str, Any]:
 
 def _at(place: str) -> Sequence[Any]:
     module, _, attribute = place.partition(":")
-    try:
-        value: Any = import_module(module)
-        for name in (attribute or "tools").split("."):
-            value = getattr(value, name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"AIFORGE_TOOLS: {place} cannot be loaded: {error}") from None
+    value = load(module, attribute or "tools", what=f"AIFORGE_TOOLS: {place}")
     return value if isinstance(value, (list, tuple)) else [value]
