@@ -309,7 +309,7 @@ class TurnClient:
     async def results(
         self, batch_id: str, *, after: int = 0, limit: int = 1000, tenant: str = "default"
     ) -> list[BatchRow]:
-        """Finished rows from index `after` on, up to the first unfinished one."""
+        """Rows from index `after` on, up to the first unfinished one; of a batch that is over, all."""
         return await self.batches.rows(_batch(batch_id), tenant, after, limit)
 
     async def cancel_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:

@@ -27,7 +27,7 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as ConnectTimeoutError
 
 from worker.contract.errors import Unavailable
-from worker.contract.link import Argument, Link, Reply
+from worker.contract.link import Argument, Link, Reply, checked
 
 _PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError, ClusterDownError, TryAgainError)
 """Of Redis's own errors those that say: not now. A master that is down is a cluster that is."""
@@ -102,7 +102,7 @@ class Connection:
     async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """Run a script; a passing fault is waited out for 3.5 s, then Unavailable is raised."""
         (reply,) = await self.run_many([(name, keys, arguments)])
-        return _checked(reply)
+        return checked(reply)
 
     async def command(self, *parts: Argument) -> Reply:
         """Run one read command under the same rules."""
@@ -134,7 +134,7 @@ class Connection:
         return replies
 
     async def _ask(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        return [_checked(reply) for reply in await self._link.ask(commands)]
+        return [checked(reply) for reply in await self._link.ask(commands)]
 
     async def _patiently(self, attempt: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
         limit = time.monotonic() + PATIENCE_SECONDS
@@ -161,13 +161,6 @@ class Connection:
         """The URL without its password."""
         scheme, _, rest = self.url.partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-def _checked(reply: Reply) -> Reply:
-    """A reply, raised if it is an error."""
-    if isinstance(reply, Exception):
-        raise reply
-    return reply
 
 
 def _passes(reply: object) -> bool:

@@ -12,7 +12,7 @@ from worker.contract import records
 from worker.contract.connection import Connection
 from worker.contract.errors import Conflict, NotFound
 from worker.contract.keys import SHARDS, Keys, shard_of, shard_of_id
-from worker.contract.link import Argument
+from worker.contract.link import Argument, checked
 from worker.contract.schemas import (
     CONVERSATION_VERSION,
     Conversation,
@@ -76,9 +76,8 @@ class ConversationStore:
         self, tenant: str, conversation_id: str, after: int, limit: int
     ) -> list[StoredMessage]:
         """Stored messages in order, beginning behind the first `after`."""
-        await self.get(tenant, conversation_id)
         name = self.keys.messages(tenant, conversation_id)
-        stored = await self.connection.command("LRANGE", name, after, after + limit - 1)
+        (stored,) = await self._of(tenant, conversation_id, ("LRANGE", name, after, after + limit - 1))
         return [msgspec.json.decode(message, type=StoredMessage) for message in stored]
 
     async def export(self, tenant: str, conversation_id: str) -> ConversationExport:
@@ -90,7 +89,7 @@ class ConversationStore:
             until = min(len(messages) + PAGE, stored)
             page = await self.connection.command("LRANGE", name, len(messages), until - 1)
             if not page:
-                raise NotFound(f"conversation {conversation_id!r} does not exist")
+                raise _unknown(conversation_id)
             messages += page
         return ConversationExport(
             conversation_id=conversation_id,
@@ -108,21 +107,10 @@ class ConversationStore:
         """
         until = "+inf" if before is None else f"({before[0]}"
         indexes = [self.keys.convs(tenant, shard) for shard in range(SHARDS)]
-        asked = [
-            ("ZREVRANGEBYSCORE", name, until, "-inf", "WITHSCORES", "LIMIT", 0, limit) for name in indexes
-        ]
         same = [("ZRANGEBYSCORE", name, before[0], before[0], "WITHSCORES") for name in indexes if before]
-        replies = await self.connection.commands([*asked, *same])
-        found = [(int(float(score)), name.decode()) for reply in replies for name, score in _pairs(reply)]
-        found = sorted((one for one in found if before is None or one < before), reverse=True)[:limit]
-        read = [
-            command
-            for _, name in found
-            for command in (
-                ("HGETALL", self.keys.conversation(tenant, name)),
-                ("LLEN", self.keys.messages(tenant, name)),
-            )
-        ]
+        found = await self._newest([*(_newest_of(name, until, limit) for name in indexes), *same])
+        found = [one for one in found if before is None or one < before][:limit]
+        read = [command for _, name in found for command in self._record(tenant, name)]
         answers = await self.connection.commands(read) if read else []
         living, expired = [], []
         for (when, name), flat, stored in zip(found, answers[::2], answers[1::2], strict=True):
@@ -130,19 +118,23 @@ class ConversationStore:
                 living.append((when, records.conversation(name, records.fields(flat), stored)))
             else:
                 expired.append(name)
-        await self._tidy(tenant, expired)
+        await self._tidy(
+            [
+                (self.keys.convs(tenant, shard_of(tenant, name)), self.keys.conversation(tenant, name), name)
+                for name in expired
+            ]
+        )
         if expired and len(living) < limit and found:
             return living + await self.latest(tenant, found[-1], limit - len(living))
         return living
 
     async def line(self, tenant: str, conversation_id: str) -> Line:
         """Who runs and who waits."""
-        await self.get(tenant, conversation_id)
-        active, waiting = await self.connection.commands(
-            [
-                ("HGET", self.keys.conversation(tenant, conversation_id), "active"),
-                ("LRANGE", self.keys.fifo(tenant, conversation_id), 0, -1),
-            ]
+        active, waiting = await self._of(
+            tenant,
+            conversation_id,
+            ("HGET", self.keys.conversation(tenant, conversation_id), "active"),
+            ("LRANGE", self.keys.fifo(tenant, conversation_id), 0, -1),
         )
         return Line(active=active.decode() if active else None, waiting=[name.decode() for name in waiting])
 
@@ -162,22 +154,16 @@ class ConversationStore:
             [conversation_id, keys.gone(shard), GONE_MS, keys.control()],
         )
         if not counts:
-            raise NotFound(f"conversation {conversation_id!r} does not exist")
+            raise _unknown(conversation_id)
         messages, turns, stopped = counts
         return Erasure(conversation_id=conversation_id, messages=messages, turns=turns, stopped=stopped)
 
     async def dead(self, limit: int) -> list[str]:
         """Ids of dead letters, the latest first; those whose turn has expired are forgotten."""
         indexes = [self.keys.dead(shard) for shard in range(SHARDS)]
-        replies = await self.connection.commands(
-            [("ZREVRANGEBYSCORE", name, "+inf", "-inf", "WITHSCORES", "LIMIT", 0, limit) for name in indexes]
-        )
-        found = [(float(score), name.decode()) for reply in replies for name, score in _pairs(reply)]
-        names = [name for _, name in sorted(found, reverse=True)[:limit]]
-        for name in names:
-            await self.connection.run(
-                "tidy", [self.keys.dead(shard_of_id(name)), self.keys.turn(name)], [name]
-            )
+        found = await self._newest([_newest_of(name, "+inf", limit) for name in indexes])
+        names = [name for _, name in found[:limit]]
+        await self._tidy([(self.keys.dead(shard_of_id(name)), self.keys.turn(name), name) for name in names])
         return names
 
     async def is_dead(self, turn_id: str) -> bool:
@@ -191,20 +177,47 @@ class ConversationStore:
 
     async def _read(self, tenant: str, conversation_id: str) -> tuple[dict[str, bytes], int]:
         """A conversation's record and how many messages it has; raises NotFound."""
-        flat, stored = await self.connection.commands(
-            [
-                ("HGETALL", self.keys.conversation(tenant, conversation_id)),
-                ("LLEN", self.keys.messages(tenant, conversation_id)),
-            ]
-        )
+        flat, stored = await self.connection.commands(self._record(tenant, conversation_id))
         if not flat:
-            raise NotFound(f"conversation {conversation_id!r} does not exist")
+            raise _unknown(conversation_id)
         return records.fields(flat), stored
 
-    async def _tidy(self, tenant: str, conversations: Sequence[str]) -> None:
-        for name in conversations:
-            index = self.keys.convs(tenant, shard_of(tenant, name))
-            await self.connection.run("tidy", [index, self.keys.conversation(tenant, name)], [name])
+    def _record(self, tenant: str, conversation_id: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The commands that read a conversation's record and how many messages it has."""
+        return (
+            ("HGETALL", self.keys.conversation(tenant, conversation_id)),
+            ("LLEN", self.keys.messages(tenant, conversation_id)),
+        )
+
+    async def _of(self, tenant: str, conversation_id: str, *commands: Sequence[Argument]) -> list[Any]:
+        """The replies to commands about a conversation; raises NotFound when there is none."""
+        exists, *replies = await self.connection.commands(
+            [("EXISTS", self.keys.conversation(tenant, conversation_id)), *commands]
+        )
+        if not exists:
+            raise _unknown(conversation_id)
+        return replies
+
+    async def _newest(self, commands: Sequence[Sequence[Argument]]) -> list[tuple[int, str]]:
+        """The members of several indexes with their times, the newest first."""
+        replies = await self.connection.commands(commands)
+        found = [(int(float(score)), name.decode()) for reply in replies for name, score in _pairs(reply)]
+        return sorted(found, reverse=True)
+
+    async def _tidy(self, members: Sequence[tuple[str, str, str]]) -> None:
+        """Forget what has expired: index, the member's own key, and the member."""
+        calls = [("tidy", [index, key], [member]) for index, key, member in members]
+        for reply in await self.connection.run_many(calls) if calls else ():
+            checked(reply)
+
+
+def _unknown(conversation_id: str) -> NotFound:
+    return NotFound(f"conversation {conversation_id!r} does not exist")
+
+
+def _newest_of(index: str, until: str, limit: int) -> tuple[Argument, ...]:
+    """The command that reads an index from its newest member on."""
+    return ("ZREVRANGEBYSCORE", index, until, "-inf", "WITHSCORES", "LIMIT", 0, limit)
 
 
 def _pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:

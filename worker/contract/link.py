@@ -22,6 +22,13 @@ Reply: TypeAlias = Any
 _pack: Final[Callable[[Any], bytes]] = hiredis.pack_command
 
 
+def checked(reply: Reply) -> Reply:
+    """A reply, raised if it is an error."""
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
+
+
 class _Asked(NamedTuple):
     """Commands that were sent together, and their replies so far.
 

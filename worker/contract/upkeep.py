@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -11,7 +11,7 @@ from aiforge.core.types import ProviderCall
 from worker.contract import records
 from worker.contract.connection import Connection
 from worker.contract.keys import Keys, is_batch, shard_of_id
-from worker.contract.link import Argument
+from worker.contract.link import Argument, checked
 from worker.contract.schemas import Stop
 from worker.contract.settings import ContractSettings
 
@@ -59,7 +59,7 @@ class Upkeep:
                 for shard, arguments in shards.items()
             ]
         )
-        return [work.decode() for reply in replies for work in _checked(reply)]
+        return [work.decode() for reply in replies for work in checked(reply)]
 
     async def reap(self, shards: Sequence[int], owner: str) -> list[Overdue]:
         """List what is overdue on the shards whose reaper is, or now becomes, `owner`."""
@@ -83,7 +83,7 @@ class Upkeep:
         )
         return [
             Overdue(_texts(reply[0]), _texts(reply[1]), reply[2], _texts(reply[3]))
-            for reply in map(_checked, replies)
+            for reply in map(checked, replies)
             if reply
         ]
 
@@ -110,9 +110,3 @@ class Upkeep:
 
 def _texts(members: Sequence[bytes]) -> list[str]:
     return [member.decode() for member in members]
-
-
-def _checked(reply: Any) -> Any:
-    if isinstance(reply, Exception):
-        raise reply
-    return reply

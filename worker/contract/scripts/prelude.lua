@@ -61,30 +61,30 @@ local function add(key, field, amount)
   redis.pcall('HINCRBY', key, field, amount)
 end
 
--- Adds an amount of a call to the totals, and to the usage of its tenant's day by the call's purpose too.
--- field: provider|model|measure
-local function tally(key, row, field, amount)
-  add(key.totals, field, amount)
-  local whose, measure = string.match(field, '^(.*|)([^|]*)$')
+-- Adds the amounts of a call to the totals, and to the usage of its tenant's day by the call's purpose too.
+-- amounts: field, integer, field, integer, …   (field: provider|model|measure)
+local function tally(key, row, amounts)
   local tenant = redis.call('HGET', key.turn or key.batch, 'tenant') or 'default'
   local day = key.usage .. tenant .. ':' .. int(math.floor(now_ms() / 86400000))
-  add(day, whose .. (string.match(row, '"purpose":"(%w+)"') or '') .. '|' .. measure, amount)
+  local purpose = string.match(row, '"purpose":"(%w+)"') or ''
+  for index = 1, #amounts, 2 do
+    add(key.totals, amounts[index], amounts[index + 1])
+    local whose, measure = string.match(amounts[index], '^(.*|)([^|]*)$')
+    add(day, whose .. purpose .. '|' .. measure, amounts[index + 1])
+  end
   redis.call('PEXPIRE', day, USAGE_MS)
 end
 
 -- Writes the final row of a provider call, once, and counts it.
--- amounts: field, integer, field, integer, …
 local function settle(key, call_id, row, amounts)
   local before = redis.call('HGET', key.ledger, call_id)
   if before and string.find(before, '"outcome":"lost"', 1, true) then
-    tally(key, before, cjson.decode(before).provider .. '||calls:lost', -1)
+    tally(key, before, { cjson.decode(before).provider .. '||calls:lost', -1 })
   elseif before and not string.find(before, '"outcome":"intended"', 1, true) then
     return
   end
   redis.call('HSET', key.ledger, call_id, row)
-  for index = 1, #amounts, 2 do
-    tally(key, row, amounts[index], amounts[index + 1])
-  end
+  tally(key, row, amounts)
 end
 
 -- Marks a call that a dead attempt left open; what it cost is not known. A model that never answered
@@ -94,7 +94,7 @@ local function lose(key, call_id, row)
   if count == 0 then return end
   local call = cjson.decode(row)
   redis.call('HSET', key.ledger, call_id, changed)
-  tally(key, row, call.provider .. '||calls:lost', 1)
+  tally(key, row, { call.provider .. '||calls:lost', 1 })
 end
 
 -- Forgets a call that an attempt entered and never made: its worker has told of all that it made.
