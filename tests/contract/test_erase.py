@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.servers import RedisServer
 from tests.support.turns import claim, crash, die, paid, submit
+from tests.support.waiting import wait_until
 from worker.contract.client import Stats, TurnClient
 from worker.contract.errors import Gone, NotFound
 from worker.contract.keys import shard_of
@@ -101,9 +102,12 @@ async def test_a_repetition_does_not_bring_an_erased_turn_back(client: TurnClien
 
 def a_millisecond_passes(server: RedisServer) -> None:
     """Turns of one millisecond are listed by their conversations' ids."""
-    began = server.ask("TIME")
-    while (now := server.ask("TIME")) and int(now[1]) // 1000 == int(began[1]) // 1000:
-        pass
+
+    def now() -> int:
+        return int(server.ask("TIME")[1]) // 1000
+
+    began = now()
+    wait_until(lambda: now() != began)
 
 
 async def test_conversations_are_listed_by_their_latest_turn(client: TurnClient, server: RedisServer) -> None:

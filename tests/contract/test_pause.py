@@ -20,6 +20,7 @@ from aiforge.core.events import (
 )
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, Running, claim, crash, paid, read, state, submit
+from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound
 from worker.contract.keys import SHARDS
@@ -51,6 +52,13 @@ async def tick(client: TurnClient) -> list[str]:
     """What a reaper would let go on now."""
     found = await client.turns.reap(range(SHARDS), "reaper")
     return [turn_id for shard in found for turn_id in shard.timed]
+
+
+async def until_due(client: TurnClient, place: Place) -> None:
+    async def due() -> bool:
+        return await tick(client) == [place.turn_id]
+
+    await eventually(due)
 
 
 async def test_a_paused_turn_frees_its_slot_and_holds_its_place(
@@ -127,8 +135,7 @@ async def test_nobody_answers_in_time(connect: Connect) -> None:
     place = await submit(client, conversation_id="c")
     following = await submit(client, conversation_id="c")
     await pause(await claim(client.turns, place))
-    while await tick(client) != [place.turn_id]:
-        pass
+    await until_due(client, place)
     assert await client.turns.due(place) == following.turn_id
     turn = await client.turn(place.turn_id)
     assert (turn.state, turn.error and turn.error.code) == (TurnState.EXPIRED, "expired")
@@ -149,8 +156,7 @@ async def test_a_scheduled_turn_joins_the_line_when_it_is_due(client: TurnClient
     late, soon = await schedule(client, 3_600), await schedule(client, 0.01)
     active = await submit(client, conversation_id="c")
     assert (await client.line("c")).waiting == []
-    while await tick(client) != [soon.turn_id]:
-        pass
+    await until_due(client, soon)
     assert await client.turns.due(late) is None
     assert await client.turns.due(soon) is None
     assert (await client.line("c")).waiting == [soon.turn_id]
@@ -162,7 +168,6 @@ async def test_a_scheduled_turn_joins_the_line_when_it_is_due(client: TurnClient
 
 async def test_a_scheduled_turn_of_an_idle_conversation_is_ready_at_once(client: TurnClient) -> None:
     place = await schedule(client, 0.01)
-    while await tick(client) != [place.turn_id]:
-        pass
+    await until_due(client, place)
     assert await client.turns.due(place) == place.turn_id
     await (await claim(client.turns, place)).answer("now")
