@@ -78,7 +78,7 @@ UNPRICED: Final = Counter(
 )
 REAPED: Final = Counter(
     "aiforge_reaped_total",
-    "Leases that ran out, and wake-ups that were sent again.",
+    "Leases that ran out, wake-ups that were sent again, turns whose time has come.",
     ("kind",),
     registry=REGISTRY,
 )

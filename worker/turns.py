@@ -294,7 +294,6 @@ class Attempt:
         self.stream = Stream(claim)
         self._flusher = flusher
         self._text: list[str] = []
-        self._spent: list[ProviderCall] = []
         self._began = time.perf_counter()
         self._silent = True
 
@@ -324,7 +323,7 @@ class Attempt:
     def outcome(
         self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None
     ) -> TurnOutcome:
-        """What the turn's record gains; usage and cost are those of this attempt."""
+        """What the turn's record gains; usage and cost are those of this attempt and what it went on from."""
         made = self.recorder.made
         usage = sum((call.usage for call in made if call.usage is not None), Usage())
         priced = all(call.cost is not None for call in made if call.usage is not None)
