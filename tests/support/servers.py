@@ -57,6 +57,7 @@ class RedisServer:
             "port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), "appendonly": "yes",
             "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "loglevel": "warning",
             "logfile": str(self.folder / "log"), **self.options,
+            **({"cluster-port": str(free_port())} if self.options.get("cluster-enabled") == "yes" else {}),
         }  # fmt: skip
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         self._process = subprocess.Popen([program, *arguments])
