@@ -103,7 +103,7 @@ lock: venv-dev ## Resolve the dependencies anew into both locks
 	@$(INSTALL) uv
 	@$(BIN)/uv pip compile $(LOCK) --extra service --group build -o requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile $(LOCK) --extra service --extra openai --extra anthropic --extra ollama \
-	  --extra fastapi --extra mcp --extra postgres --extra playground --extra workspace \
+	  --extra fastapi --extra mcp --extra postgres --extra playground --extra workspace --extra s3 \
 	  --group build --group dev -o requirements-dev.lock pyproject.toml
 
 .PHONY: clean
