@@ -11,10 +11,11 @@ from api.bodies import BodyLimit
 from api.edge import Edge
 from api.metrics import Metrics
 from api.openapi import Application
-from api.routes import batches, conversations, dead, system, turns, usage
+from api.routes import batches, conversations, dead, files, system, turns, usage
 from api.settings import ApiSettings
 from api.sse import Streams
 from api.state import Service
+from api.uploads import FORM_BYTES
 from worker.contract.client import TurnClient
 from worker.contract.logs import logger
 
@@ -46,7 +47,7 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
         log=logger("api", settings.log_level, settings.log_format),
     )
     app.state.service = shared
-    for routes in (conversations, turns, dead, batches, usage, system):
+    for routes in (conversations, turns, dead, files, batches, usage, system):
         app.include_router(routes.router)
     errors.install(app)
     token = settings.api_token.get_secret_value() if settings.api_token else None
@@ -54,7 +55,11 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
     app.add_middleware(
         BodyLimit,
         limit=settings.api_max_body_bytes,
-        limits=dict.fromkeys((batches.PATH, conversations.IMPORT_PATH), settings.api_max_batch_bytes),
+        limits={
+            **dict.fromkeys((batches.PATH, conversations.IMPORT_PATH), settings.api_max_batch_bytes),
+            files.PATH: settings.api_max_file_bytes + FORM_BYTES,
+        },
+        forms=(files.PATH,),
     )
     app.add_middleware(Gate, token=token)
     app.add_middleware(Edge, metrics=shared.metrics, log=shared.log)

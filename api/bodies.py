@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NoReturn, TypeVar
 
 import msgspec
@@ -32,6 +32,8 @@ _FIELDS: Final = {
     "required": ("missing_field", "this field is required"),
 }
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+JSON: Final = "application/json"
+FORM: Final = "multipart/form-data"
 _DISCARDED: Final = 16 * 1024 * 1024
 _DISCARD_SECONDS: Final = 2.0
 """How much of a refused body is read, and for how long, so that its sender gets to the answer."""
@@ -132,18 +134,24 @@ def _refuse(message: str) -> NoReturn:
 class BodyLimit:
     """ASGI: refuses a body by its headers, or while it arrives, as soon as it is too long."""
 
-    def __init__(self, app: ASGIApp, *, limit: int, limits: Mapping[str, int]) -> None:
+    def __init__(
+        self, app: ASGIApp, *, limit: int, limits: Mapping[str, int], forms: Collection[str]
+    ) -> None:
+        """`limits` are of paths that take more than `limit`, `forms` are paths to which forms are posted."""
         self._app = app
         self._limit = limit
         self._limits = limits
+        self._forms = forms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = self._limits.get(scope["path"], self._limit)
+        path = scope["path"]
+        limit = self._limits.get(path, self._limit)
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        refused = _refused(headers, limit)
+        form = path in self._forms and scope["method"] == "POST"
+        refused = _refused(headers, limit, FORM if form else JSON)
         if refused is not None:
             await _answer_unread(refused, int(headers.get(b"content-length", b"0")), receive, send)
             return
@@ -183,7 +191,7 @@ async def _discard(receive: Receive) -> None:
                     return
 
 
-def _refused(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
+def _refused(headers: Mapping[bytes, bytes], limit: int, wanted: str) -> Problem | None:
     length = headers.get(b"content-length", b"0")
     has_body = b"transfer-encoding" in headers or length.strip(b"0 ")
     if not has_body:
@@ -193,8 +201,8 @@ def _refused(headers: Mapping[bytes, bytes], limit: int) -> Problem | None:
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         return _unread(415, "unsupported_encoding", "send the body without Content-Encoding")
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != b"application/json":
-        return _unread(415, "unsupported_media_type", "send the body as Content-Type: application/json")
+    if kind != wanted.encode():
+        return _unread(415, "unsupported_media_type", f"send the body as Content-Type: {wanted}")
     return None
 
 

@@ -25,7 +25,7 @@ STATUSES: Final[Mapping[type[ContractError], int]] = {
     ContractError: 500,
 }
 
-IDS: Final = frozenset({"conversation_id", "turn_id", "batch_id"})
+IDS: Final = frozenset({"conversation_id", "turn_id", "batch_id", "file_id"})
 """A malformed one of these is 422 wherever it stands: no such thing can ever exist."""
 
 _TYPES: Final = {401: "authentication_error", 403: "permission_error"}

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api import batch_schemas, schemas, usage_schemas
+from api import batch_schemas, file_schemas, schemas, usage_schemas
 from api.examples import NAMED, examples
 from api.sse import MEDIA_TYPE
 
@@ -142,7 +142,7 @@ class Application(FastAPI):
 def _put_examples(document: dict[str, Any]) -> None:
     """Examples whole: FastAPI drops whatever is null in them."""
     described = document["components"]["schemas"]
-    for name, shown in examples((schemas, batch_schemas, usage_schemas)).items():
+    for name, shown in examples((schemas, batch_schemas, file_schemas, usage_schemas)).items():
         if name in described:
             described[name]["examples"] = shown
     document["components"]["examples"] = {name: {"value": shown} for name, shown in NAMED.items()}

@@ -49,6 +49,18 @@ def conversations(values: Sequence[tuple[int, Conversation]], *, has_more: bool)
     return {"object": "list", "data": data, "has_more": has_more, "next": cursor}
 
 
+def page(values: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
+    """OpenAI's list of up to `limit` objects; one more among `values` says that there are more."""
+    shown = values[:limit]
+    return {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(values) > limit,
+    }
+
+
 def messages(values: Sequence[StoredMessage], *, has_more: bool) -> dict[str, Any]:
     return {"object": "list", "data": values, "has_more": has_more}
 

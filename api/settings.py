@@ -35,6 +35,8 @@ class ApiSettings(ContractSettings):
     """The largest body of every other request."""
     api_max_batch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """The largest body of `POST /v1/batches` and of an imported conversation."""
+    api_max_file_bytes: int = Field(default=2 * 1024**3, ge=1024)
+    """The largest file that can be uploaded."""
     api_ping_seconds: Seconds = 15.0
     """The longest silence on an event stream."""
     log_level: Level = "info"

@@ -10,7 +10,8 @@ from typing import Final
 from worker import metrics
 from worker.contract.batches import BatchStore
 from worker.contract.errors import NotFound, Unavailable
-from worker.contract.keys import SHARDS, is_batch
+from worker.contract.files import FileStore
+from worker.contract.keys import SHARDS, is_batch, is_file_id
 from worker.contract.schemas import Lane
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
@@ -23,10 +24,13 @@ _log = logging.getLogger(__name__)
 class Reaper:
     """One in every worker; each shard is looked after by the one that holds the shard's lock."""
 
-    def __init__(self, worker: str, store: TurnStore, batches: BatchStore, waker: Waker) -> None:
+    def __init__(
+        self, worker: str, store: TurnStore, batches: BatchStore, files: FileStore, waker: Waker
+    ) -> None:
         self._worker = worker
         self._store = store
         self._batches = batches
+        self._files = files
         self._waker = waker
 
     async def watch(self, draining: Callable[[], bool]) -> None:
@@ -44,8 +48,9 @@ class Reaper:
         for work in [work for shard in found for work in shard.expired]:
             metrics.REAPED.labels("lease").inc()
             await (self._slice_died(work) if is_batch(work) else self._turn_died(work))
-        for turn_id in [turn_id for shard in found for turn_id in shard.timed]:
-            await self._time_has_come(turn_id)
+        for name in [name for shard in found for name in shard.timed]:
+            metrics.REAPED.labels("due").inc()
+            await (self._files.expire(name) if is_file_id(name) else self._time_has_come(name))
         due = [work for shard in found for work in shard.due]
         if due:
             await self._wake(due, ready=sum(shard.ready for shard in found))
@@ -78,7 +83,6 @@ class Reaper:
             ready = await self._store.due(await self._store.place(turn_id))
         except NotFound:
             return
-        metrics.REAPED.labels("due").inc()
         if ready is not None:
             self._waker.wake(ready)
 

@@ -13,6 +13,7 @@ from worker import metrics
 from worker.contract.batches import BatchStore
 from worker.contract.connection import Connection
 from worker.contract.errors import Unavailable
+from worker.contract.files import FileStore
 from worker.contract.readers import Listener
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
@@ -109,7 +110,8 @@ class Runtime:
 
     async def _watch(self) -> None:
         batches = BatchStore(self._upkeep_connection, self.settings)
-        reaper = Reaper(self.worker, self._store, batches, self.waker)
+        files = FileStore(self._upkeep_connection, self.settings)
+        reaper = Reaper(self.worker, self._store, batches, files, self.waker)
         await reaper.watch(lambda: self._draining)
 
     async def _presence(self) -> None:

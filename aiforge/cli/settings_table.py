@@ -22,7 +22,7 @@ from pydantic_core import PydanticUndefined
 
 from aiforge.cli.show_settings import SERVICE_MODULES, names_of, settings_classes
 from aiforge.core.setting_types import McpServer, OwnModel
-from aiforge.core.settings import PREFIX, AIForgeSettings, Seconds
+from aiforge.core.settings import PREFIX, AIForgeSettings, Seconds, SecondsOrZero
 from aiforge.core.types import ConfigError
 
 HEAD: Final = """\
@@ -129,8 +129,9 @@ def _row(name: str, info: FieldInfo, meaning: str) -> str:
 
 
 def _type(info: FieldInfo) -> str:
-    if Seconds.__metadata__[0] in info.metadata:  # type: ignore[attr-defined]
-        return "seconds"
+    for kind, words in ((Seconds, "seconds"), (SecondsOrZero, "seconds, or 0")):
+        if kind.__metadata__[0] in info.metadata:  # type: ignore[attr-defined]
+            return words
     limits = {
         name: getattr(each, name) for each in info.metadata for name in ("ge", "le") if hasattr(each, name)
     }

@@ -56,6 +56,7 @@ SERVICE_NAMES: Final = frozenset(
         "CONVERSATION_TTL_SECONDS",
         "API_PING_SECONDS",
         "API_MAX_BODY_BYTES",
+        "API_MAX_FILE_BYTES",
         "API_MAX_BATCH_BYTES",
         "METRICS_PORT",
         "METRICS_HOST",
@@ -67,6 +68,8 @@ SERVICE_NAMES: Final = frozenset(
         "STREAM_KEEP",
         "TURN_TTL_SECONDS",
         "BATCH_TTL_SECONDS",
+        "FILE_TTL_SECONDS",
+        "FILES_URL",
         "BATCH_WINDOW",
         "DURABILITY",
         "LOG_LEVEL",
@@ -88,8 +91,16 @@ def _not_blank(value: str) -> str:
     return value
 
 
+def _not_negative(value: float) -> float:
+    if not math.isfinite(value) or value < 0:
+        raise ValueError("must be a number of seconds, or 0")
+    return value
+
+
 Seconds = Annotated[float, AfterValidator(_positive)]
 """A duration: a plain finite number of seconds above 0."""
+SecondsOrZero = Annotated[float, AfterValidator(_not_negative)]
+"""A duration of which 0 means something else."""
 
 
 class Settings(BaseSettings):

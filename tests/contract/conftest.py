@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.support.object_store import ObjectStore
 from tests.support.servers import RedisServer
 
 
@@ -11,3 +14,9 @@ from tests.support.servers import RedisServer
 def server(request: pytest.FixtureRequest) -> RedisServer:
     chosen: RedisServer = request.getfixturevalue(request.param)
     return chosen
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    with ObjectStore() as store:
+        yield store

@@ -76,7 +76,7 @@ class LocalWorker:
             quarantine=quarantine,
             draining=lambda: self.draining,
         )
-        self.reaper = Reaper(name, client.turns, client.batches, self.waker)
+        self.reaper = Reaper(name, client.turns, client.batches, client.files, self.waker)
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, turn_id: str) -> asyncio.Task[None]:

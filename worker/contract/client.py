@@ -28,6 +28,7 @@ from worker.contract.checks import (
 from worker.contract.connection import Connection
 from worker.contract.conversations import ConversationStore
 from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound
+from worker.contract.files import FileStore
 from worker.contract.keys import SHARDS, is_batch_id, is_turn_id, shard_of
 from worker.contract.knock import Knocker
 from worker.contract.readers import Reader
@@ -78,6 +79,7 @@ class TurnClient:
         self.turns = TurnStore(self.connection, settings)
         self.conversations = ConversationStore(self.connection, settings)
         self.batches = BatchStore(self.connection, settings)
+        self.files = FileStore(self.connection, settings)
         self._reader = Reader(self.connection, self.turns.keys)
         self._waker = waker
         self._tools = registry.names(AIForgeSettings.load())

@@ -18,11 +18,14 @@ for a slice of a batch.
     rows:<batch>            hash    after the batch     batch_rows                     results
     slices:<batch>          hash    after the batch     batch_claim, batch_rows        batch_claim, …
     redo:<batch>            list    after the batch     batch_release                  batch_claim
+    file:<file>             hash    with the file       file_seal                      files
+    pieces:<file>           list    with the file       file_piece                     files
+    files:<tenant>          zset    never (empty: gone) file_seal, file_delete, tidy   list
     leases                  zset    never (empty: gone) claim, heartbeat, finish …     reap
     fences                  hash    never (empty: gone) claim, finish …                heartbeat
     ready                   zset    never (empty: gone) submit, claim, finish …        reap
     wakes                   hash    never (empty: gone) reap, claim                    reap
-    due                     zset    never (empty: gone) submit, pause, due             reap
+    due                     zset    never (empty: gone) submit, pause, due, file_seal  reap
     dead                    zset    never (empty: gone) requeue, bury, erase, tidy     dead letters
     convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy      list
     totals                  hash    never               finish, ledger, batch_rows     metrics
@@ -46,10 +49,12 @@ from typing import Final
 
 SHARDS: Final = 64
 _BATCH_PREFIX: Final = "batch_"
+_FILE_PREFIX: Final = "file-"
 _CONVERSATION_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
 """Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
 _TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
 _BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
+_FILE_ID: Final = re.compile(rf"{_FILE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
 
 
 def shard_of(tenant: str, name: str) -> int:
@@ -68,9 +73,15 @@ def new_batch_id(tenant: str) -> str:
     return f"{_BATCH_PREFIX}{shard_of(tenant, random):02d}{random}"
 
 
+def new_file_id(tenant: str) -> str:
+    """`file-`, two digits of shard, then 20 random hex digits."""
+    random = secrets.token_hex(10)
+    return f"{_FILE_PREFIX}{shard_of(tenant, random):02d}{random}"
+
+
 def shard_of_id(work: str) -> int:
-    """The shard that a turn id, batch id or slice id carries."""
-    return int(work.removeprefix(_BATCH_PREFIX)[:2])
+    """The shard that a turn id, batch id, slice id or file id carries."""
+    return int(work.removeprefix(_BATCH_PREFIX).removeprefix(_FILE_PREFIX)[:2])
 
 
 def is_turn_id(text: str) -> bool:
@@ -81,6 +92,11 @@ def is_turn_id(text: str) -> bool:
 def is_batch_id(text: str) -> bool:
     """Whether this can be a batch's id."""
     return _BATCH_ID.fullmatch(text) is not None
+
+
+def is_file_id(text: str) -> bool:
+    """Whether this can be a file's id."""
+    return _FILE_ID.fullmatch(text) is not None
 
 
 def is_conversation_id(text: str) -> bool:
@@ -152,6 +168,21 @@ class Keys:
 
     def redo(self, batch_id: str) -> str:
         return self._of(shard_of_id(batch_id), f"redo:{batch_id}")
+
+    def file(self, file_id: str) -> str:
+        return self._of(shard_of_id(file_id), f"file:{file_id}")
+
+    def pieces(self, file_id: str) -> str:
+        return self._of(shard_of_id(file_id), f"pieces:{file_id}")
+
+    def files(self, tenant: str, shard: int) -> str:
+        """A tenant's files on a shard, by when they were made."""
+        return self._of(shard, f"files:{tenant}")
+
+    def of_file(self, file_id: str, tenant: str) -> list[str]:
+        """All keys of a file, in the order in which the scripts take them."""
+        shard = shard_of_id(file_id)
+        return [self.file(file_id), self.pieces(file_id), self.files(tenant, shard), self.due(shard)]
 
     def leases(self, shard: int) -> str:
         return self._of(shard, "leases")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from aiforge.core.settings import Seconds, Settings
+from aiforge.core.settings import Seconds, SecondsOrZero, Settings
 from worker.contract.connection import check_url
 
 _BROKERS: Final = ("redis://", "rediss://", "amqp://", "amqps://", "pyamqp://")
@@ -53,12 +53,17 @@ class ContractSettings(Settings):
     """How many events of a turn's log are kept."""
     turn_ttl_seconds: Seconds = 86_400.0
     """How long a finished turn and its log can be read."""
-    conversation_ttl_seconds: Seconds = 2_592_000.0
+    conversation_ttl_seconds: SecondsOrZero = 2_592_000.0
     """How long a conversation without a `ttl` lives after the end of its last turn; 0 is for ever."""
     action_timeout_seconds: Seconds = 86_400.0
     """How long a turn waits for a human before it expires."""
     batch_ttl_seconds: Seconds = 604_800.0
     """How long a finished batch and its rows can be read."""
+    file_ttl_seconds: SecondsOrZero = 2_592_000.0
+    """How long a file lives that was uploaded, or written by a batch, without a time of its own; 0 is for ever."""
+    files_url: str | None = None
+    """Where the bytes of files are kept, as fsspec writes it (`file:///srv/files`, `s3://bucket/files`); unset
+    means in Redis, compressed."""
     batch_window: int = Field(default=256, ge=1, le=10_000)
     """How many slices of one batch are queued or running at a time."""
 

@@ -1,0 +1,54 @@
+"""Indexes that are spread over the shards: members by time, read page by page as if they were one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from worker.contract.connection import Connection
+from worker.contract.link import Argument
+
+Position: TypeAlias = tuple[int, str]
+"""A member's time in Unix milliseconds, and the member: several may have the same time."""
+_ENDS: Final = ("-inf", "+inf")
+
+
+class Index:
+    """Reads sorted sets whose scores are times."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def page(
+        self, names: Sequence[str], after: Position | None, limit: int, *, oldest_first: bool = False
+    ) -> list[Position]:
+        """Up to `limit` members of all these sets together, behind one that is known."""
+        commands = [_further(name, after, limit, oldest_first) for name in names]
+        if after is not None:
+            commands += [("ZRANGEBYSCORE", name, after[0], after[0], "WITHSCORES") for name in names]
+        replies = await self._connection.commands(commands)
+        found = {(int(float(score)), name.decode()) for reply in replies for name, score in pairs(reply)}
+        ordered = sorted(found, reverse=not oldest_first)
+        if after is not None:
+            ordered = [one for one in ordered if (one > after if oldest_first else one < after)]
+        return ordered[:limit]
+
+    async def tidy(self, name: str, key: str, member: str) -> None:
+        """Forget a member whose own key has expired."""
+        await self._connection.run("tidy", [name, key], [member])
+
+
+def _further(name: str, after: Position | None, limit: int, oldest_first: bool) -> tuple[Argument, ...]:
+    lowest, highest = _ENDS
+    if oldest_first:
+        begin = lowest if after is None else f"({after[0]}"
+        return ("ZRANGEBYSCORE", name, begin, highest, "WITHSCORES", "LIMIT", 0, limit)
+    begin = highest if after is None else f"({after[0]}"
+    return ("ZREVRANGEBYSCORE", name, begin, lowest, "WITHSCORES", "LIMIT", 0, limit)
+
+
+def pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:
+    """Members and scores as RESP2 gives them in one list, RESP3 in pairs."""
+    if reply and isinstance(reply[0], list):
+        return [(name, score) for name, score in reply]
+    return list(zip(reply[::2], reply[1::2], strict=True))
