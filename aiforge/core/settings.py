@@ -70,6 +70,7 @@ SERVICE_NAMES: Final = frozenset(
         "BATCH_TTL_SECONDS",
         "FILE_TTL_SECONDS",
         "FILES_URL",
+        "TENANT_WEIGHTS",
         "BATCH_WINDOW",
         "DURABILITY",
         "LOG_LEVEL",

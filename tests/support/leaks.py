@@ -56,6 +56,12 @@ class Picture:
         kind = "batch" if keys.is_batch(owner) else "turn"
         return self.hashes.get(f"{shard}:{kind}:{owner}", {}).get("state")
 
+    def is_file(self, name: str) -> bool:
+        """Whether a name is a file's that exists."""
+        if not keys.is_file_id(name):
+            return False
+        return f"{{{self.namespace}:{keys.shard_of_id(name):02d}}}:file:{name}" in self.hashes
+
 
 def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
     """Read everything on a server; keys that are neither the namespace's nor in `before` are strange."""
@@ -108,7 +114,7 @@ def problems(seen: Picture) -> list[str]:
             found += [
                 f"{name}: {work} is due and {state}"
                 for work, state in states.items()
-                if state not in ("scheduled", "requires_action")
+                if state not in ("scheduled", "requires_action") and not seen.is_file(work)
             ]
         elif _word(seen, name) == "leases":
             fences = seen.hashes.get(name.replace(":leases", ":fences"), {})
@@ -143,7 +149,7 @@ def _each(client: Any, commands: list[tuple[str, ...]]) -> list[Any]:
 def _word(seen: Picture, name: str) -> str:
     """What kind of key a name is: the first word behind shard or namespace."""
     behind = re.sub(
-        rf"^\{{{re.escape(seen.namespace)}:[0-6][0-9]\}}:|^{re.escape(seen.namespace)}:", "", name
+        rf"^\{{{re.escape(seen.namespace)}:(?:[0-6][0-9]|share)\}}:|^{re.escape(seen.namespace)}:", "", name
     )
     return behind.partition(":")[0]
 
@@ -171,6 +177,8 @@ def _lives_as_documented(seen: Picture, name: str, expires: str, ttl: int) -> bo
         conversation = seen.hashes.get(re.sub(r":(?:conv|msgs|turns):", ":conv:", name, count=1), {})
         lives = int(conversation.get("open", "0")) == 0 and conversation.get("ttl_ms", "0") != "0"
         return 0 < ttl <= int(conversation["ttl_ms"]) if lives else ttl == -1
+    if expires == "with the file":
+        return ttl > 0 or seen.is_file(name.rpartition(":")[2])
     owner = seen.state(name.rpartition(":")[2])
     return ttl > 0 or (owner is not None and owner not in _OVER)
 

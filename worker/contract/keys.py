@@ -21,6 +21,10 @@ for a slice of a batch.
     file:<file>             hash    with the file       file_seal                      files
     pieces:<file>           list    with the file       file_piece                     files
     files:<tenant>          zset    never (empty: gone) file_seal, file_delete, tidy   list
+    schedule:<schedule>     hash    never               schedule_*                     get, fire
+    schedules:<tenant>      zset    never (empty: gone) schedule_*, erase              list
+    planned:<tenant>:<id>   zset    never (empty: gone) schedule_*, erase              list, erase
+    crons                   zset    never (empty: gone) schedule_*, erase              reap
     leases                  zset    never (empty: gone) claim, heartbeat, finish …     reap
     fences                  hash    never (empty: gone) claim, finish …                heartbeat
     ready                   zset    never (empty: gone) submit, claim, finish …        reap
@@ -33,7 +37,13 @@ for a slice of a batch.
     reaper                  string  2 s                 reap                           reap
     versions:<tenant>:<id>  hash    never (empty: gone) versions_*                     versions_read
     versioned:<tenant>      zset    never (empty: gone) versions_append, …_delete      agent_store
+    shares                  zset    never (empty: gone) share_*                        share_pick
+    clock                   hash    never               share_pick, share_leave        share_join
+    share:<tenant>          zset    never (empty: gone) share_*                        share_pick
+    entry:<batch>           hash    691200 s            share_join, share_leave        share_pick
     <namespace>:workers     zset    60 s                presence                       stats
+
+`shares`, `clock`, `share` and `entry` span shards and stand on a slot of their own, `{<namespace>:share}`.
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
 (turn ids to cancel), `<namespace>:idle` (nothing).
@@ -50,11 +60,13 @@ from typing import Final
 SHARDS: Final = 64
 _BATCH_PREFIX: Final = "batch_"
 _FILE_PREFIX: Final = "file-"
+_SCHEDULE_PREFIX: Final = "sched_"
 _CONVERSATION_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
 """Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
 _TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
 _BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
 _FILE_ID: Final = re.compile(rf"{_FILE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
+_SCHEDULE_ID: Final = re.compile(rf"{_SCHEDULE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
 
 
 def shard_of(tenant: str, name: str) -> int:
@@ -69,8 +81,12 @@ def new_turn_id(shard: int) -> str:
 
 def new_batch_id(tenant: str) -> str:
     """`batch_`, two digits of shard, then 20 random hex digits."""
-    random = secrets.token_hex(10)
-    return f"{_BATCH_PREFIX}{shard_of(tenant, random):02d}{random}"
+    return batch_id_of(tenant, secrets.token_hex(10))
+
+
+def batch_id_of(tenant: str, digits: str) -> str:
+    """The id of a batch that ends in these 20 hex digits."""
+    return f"{_BATCH_PREFIX}{shard_of(tenant, digits):02d}{digits}"
 
 
 def new_file_id(tenant: str) -> str:
@@ -79,9 +95,15 @@ def new_file_id(tenant: str) -> str:
     return f"{_FILE_PREFIX}{shard_of(tenant, random):02d}{random}"
 
 
+def schedule_id_of(tenant: str, conversation_id: str | None, digits: str) -> str:
+    """`sched_`, two digits of shard, then these 20 hex digits; it stands with its conversation, if it has one."""
+    return f"{_SCHEDULE_PREFIX}{shard_of(tenant, conversation_id or digits):02d}{digits}"
+
+
 def shard_of_id(work: str) -> int:
-    """The shard that a turn id, batch id, slice id or file id carries."""
-    return int(work.removeprefix(_BATCH_PREFIX).removeprefix(_FILE_PREFIX)[:2])
+    """The shard that a turn id, batch id, slice id, file id or schedule id carries."""
+    bare = work.removeprefix(_BATCH_PREFIX).removeprefix(_FILE_PREFIX).removeprefix(_SCHEDULE_PREFIX)
+    return int(bare[:2])
 
 
 def is_turn_id(text: str) -> bool:
@@ -97,6 +119,11 @@ def is_batch_id(text: str) -> bool:
 def is_file_id(text: str) -> bool:
     """Whether this can be a file's id."""
     return _FILE_ID.fullmatch(text) is not None
+
+
+def is_schedule_id(text: str) -> bool:
+    """Whether this can be a schedule's id."""
+    return _SCHEDULE_ID.fullmatch(text) is not None
 
 
 def is_conversation_id(text: str) -> bool:
@@ -184,6 +211,52 @@ class Keys:
         shard = shard_of_id(file_id)
         return [self.file(file_id), self.pieces(file_id), self.files(tenant, shard), self.due(shard)]
 
+    def schedule(self, schedule_id: str) -> str:
+        return self._of(shard_of_id(schedule_id), f"schedule:{schedule_id}")
+
+    def schedules(self, tenant: str, shard: int) -> str:
+        """A tenant's schedules on a shard, by when they were made."""
+        return self._of(shard, f"schedules:{tenant}")
+
+    def planned(self, tenant: str, conversation_id: str) -> str:
+        """The schedules that post turns to a conversation, by when they were made."""
+        return self._of(shard_of(tenant, conversation_id), f"planned:{tenant}:{conversation_id}")
+
+    def crons(self, shard: int) -> str:
+        """Schedules by when they fire next."""
+        return self._of(shard, "crons")
+
+    def of_schedule(self, schedule_id: str, tenant: str, conversation_id: str | None) -> list[str]:
+        """All keys of a schedule, in the order in which the scripts take them; five less without a conversation."""
+        shard = shard_of_id(schedule_id)
+        names = [
+            self.schedule(schedule_id),
+            self.schedules(tenant, shard),
+            self.crons(shard),
+            self.gone(shard, schedule_id),
+        ]
+        if conversation_id is None:
+            return names
+        return [
+            *names,
+            self.planned(tenant, conversation_id),
+            self.conversation(tenant, conversation_id),
+            self.messages(tenant, conversation_id),
+            self.turns(tenant, conversation_id),
+            self.convs(tenant, shard),
+        ]
+
+    def of_erasure(self, tenant: str, conversation_id: str) -> list[str]:
+        """All keys of a conversation with those of its schedules, whose records end in their ids."""
+        shard = shard_of(tenant, conversation_id)
+        return [
+            *self.of_turn("", tenant, conversation_id),
+            self.planned(tenant, conversation_id),
+            self._of(shard, "schedule:"),
+            self.schedules(tenant, shard),
+            self.crons(shard),
+        ]
+
     def leases(self, shard: int) -> str:
         return self._of(shard, "leases")
 
@@ -270,6 +343,28 @@ class Keys:
     def idle(self) -> str:
         """The channel that a listener without readers is subscribed to; nothing is published there."""
         return f"{self.namespace}:idle"
+
+    def shares(self) -> str:
+        """The tenants whose batches have items to hand out, by how much they have had."""
+        return self._of_share("shares")
+
+    def clock(self) -> str:
+        """Where those begin who join."""
+        return self._of_share("clock")
+
+    def share(self, tenant: str) -> str:
+        """A tenant's batches by how much they have had."""
+        return self._of_share(f"share:{tenant}")
+
+    def entry(self, batch_id: str) -> str:
+        return self._of_share(f"entry:{batch_id}")
+
+    def of_share(self, tenant: str, batch_id: str) -> list[str]:
+        """All keys of a batch's share, in the order in which the scripts take them."""
+        return [self.shares(), self.clock(), self.share(tenant), self.entry(batch_id)]
+
+    def _of_share(self, name: str) -> str:
+        return f"{{{self.namespace}:share}}:{name}"
 
     def workers(self) -> str:
         return f"{self.namespace}:workers"

@@ -64,6 +64,9 @@ class ContractSettings(Settings):
     files_url: str | None = None
     """Where the bytes of files are kept, as fsspec writes it (`file:///srv/files`, `s3://bucket/files`); unset
     means in Redis, compressed."""
+    tenant_weights: dict[str, Annotated[float, Field(ge=0.01, le=100)]] = {}
+    """How the batches of tenants share the workers' slots, such as `{"acme": 3}`; a tenant that is not named
+    weighs 1."""
     batch_window: int = Field(default=256, ge=1, le=10_000)
     """How many slices of one batch are queued or running at a time."""
 

@@ -1,0 +1,19 @@
+-- Lets a batch take part in the sharing of slots. Joining twice changes nothing but its weight and end.
+-- Who is new begins a little ahead of the others, so that a short batch ends soon beside a long one;
+-- who was in before goes on from where it left, or from where the others are by now.
+-- KEYS tenants clock batches (of this tenant) entry
+-- ARGV batch_id tenant weight expires_at ('' for none) head_start keep_ms
+-- Returns 1 when it has joined now, else 0.
+local batch_id, tenant = ARGV[1], ARGV[2]
+local known = redis.call('HMGET', KEYS[4], 'joined', 'left_at')
+redis.call('HSET', KEYS[4], 'tenant', tenant, 'weight', ARGV[3], 'expires_at', ARGV[4], 'joined', known[1] or int(now_ms()))
+redis.call('HDEL', KEYS[4], 'left_at')
+redis.call('PEXPIRE', KEYS[4], ARGV[6])
+if redis.call('ZSCORE', KEYS[3], batch_id) then return 0 end
+
+local clock = redis.call('HMGET', KEYS[2], 'tenants', 'of:' .. tenant)
+local reached = tonumber(clock[2] or 0)
+local begins = known[2] and math.max(reached, tonumber(known[2])) or reached - tonumber(ARGV[5])
+redis.call('ZADD', KEYS[3], string.format('%.6f', begins), batch_id)
+redis.call('ZADD', KEYS[1], 'NX', clock[1] or 0, tenant)
+return 1
