@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from importlib.metadata import version
 from typing import Final
 
 import genai_prices
@@ -20,6 +21,8 @@ from genai_prices.types import ModelPrice
 
 from aiforge.core.types import ConfigError, Usage
 
+PRICE_LIST: Final = f"genai-prices {version('genai-prices')}"
+"""Which list the prices are from that are nobody's own."""
 MILLION: Final = Decimal(1_000_000)
 _FINEST: Final = -6
 """Exponent of the finest price of a million tokens; the ledger counts in 10⁻¹² USD."""
