@@ -1,0 +1,53 @@
+"""Which column holds the question, and which the caller's own id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from aiforge.questions.errors import UnclearError
+
+QUESTION_NAMES: Final = frozenset({"question", "prompt", "query", "q", "text", "input", "message", "qen"})
+"""As `plain` has them: any case, without spaces, `_` and `-`."""
+ID_NAMES: Final = ("id", "customid")
+
+
+def plain(name: str) -> str:
+    """A column's name without what people write differently."""
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+def is_question(name: str) -> bool:
+    return plain(name) in QUESTION_NAMES
+
+
+def question_column(columns: Sequence[str], wanted: str | None, name: str) -> str:
+    """The column that was asked for, or the only one that is known to hold questions, or the only one."""
+    if wanted is not None:
+        return existing(columns, wanted, "--column")
+    found = [column for column in columns if is_question(column)]
+    if len(found) == 1:
+        return found[0]
+    if not found and len(columns) == 1:
+        return columns[0]
+    which = "several columns could hold" if found else "no column is known to hold"
+    raise UnclearError(f"{name}: {which} the question; name one with --column: {', '.join(columns)}")
+
+
+def id_column(columns: Sequence[str], wanted: str | None, question: str) -> str | None:
+    """The column that was asked for, or the first that is known to hold ids, or none."""
+    if wanted is not None:
+        return existing(columns, wanted, "--id-column")
+    others = [column for column in columns if column != question]
+    return next((column for known in ID_NAMES for column in others if plain(column) == known), None)
+
+
+def existing(columns: Sequence[str], wanted: str, option: str) -> str:
+    """The column of that name, or the only one that differs in case, spaces, `_` and `-` alone."""
+    if wanted in columns:
+        return wanted
+    alike = [column for column in columns if plain(column) == plain(wanted)]
+    if len(alike) == 1:
+        return alike[0]
+    raise UnclearError(f"{option}: there is no column {wanted!r}; there are: {', '.join(columns)}")

@@ -1,0 +1,61 @@
+"""Lines of JSON: a question as a string, or an object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aiforge.questions.errors import BadRow, Problems
+from aiforge.questions.lines import TextFile, must_be_text
+
+STRING_COLUMN: Final = "question"
+"""What a line that is only a string is the value of."""
+_LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
+
+
+def as_json(value: object) -> str:
+    """One line of JSON that every reader takes for one line."""
+    return msgspec.json.encode(value).decode().translate(_LINE_BREAKS)
+
+
+def rows(file: TextFile, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and objects; what is none goes to the problems."""
+    for number, line in file.lines():
+        if not line.strip(" \t\r\n"):
+            continue
+        try:
+            must_be_text(line, file.encoding)
+            yield number, _object_of(line)
+        except BadRow as error:
+            problems.add(number, str(error))
+
+
+def _object_of(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line, object_pairs_hook=_object, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"is not JSON: {error}") from None
+    if isinstance(value, str):
+        return {STRING_COLUMN: value}
+    if not isinstance(value, dict):
+        raise BadRow("is neither a JSON object nor a string")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise BadRow(f"has {twice([name for name, _ in pairs])!r} twice")
+    return found
+
+
+def twice(names: Sequence[str]) -> str:
+    """The first name that stands there again."""
+    return next(name for name in names if names.count(name) > 1)
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")

@@ -1,0 +1,229 @@
+"""A file of questions: opened and checked whole once, then read as often as it is needed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from aiforge.questions import jsonl, table, template
+from aiforge.questions.columns import id_column, question_column
+from aiforge.questions.encoding import PIECE, WINDOWS_1252, Encoding, detect, named
+from aiforge.questions.errors import BadLinesError, BadRow, Problems, QuestionsError, UnclearError
+from aiforge.questions.ids import Ids
+from aiforge.questions.lines import TextFile
+from aiforge.questions.question import OPTIONS, Form, Question, from_row, is_chat
+from aiforge.questions.table import Layout, Wanted
+
+Format = Literal["jsonl", "csv"]
+SUFFIXES: Final[Mapping[str, Format]] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "csv",
+}  # fmt: skip
+MOST_EXTRA: Final = 256
+"""How many different names the other columns of one file can have."""
+_GUESSED_ROWS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the caller decides about a file; None leaves it to the file."""
+
+    column: str | None = None
+    id_column: str | None = None
+    encoding: str | None = None
+    delimiter: str | None = None
+    header: bool = True
+    prompt_template: str | None = None
+
+
+NO_CHOICES: Final = Choices()
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """A checked file. Each iteration reads it anew, so none of its rows is held."""
+
+    name: str
+    format: Format
+    file: TextFile
+    form: Form
+    table: Layout | None
+    count: int
+    extra: tuple[str, ...]
+    """Names of the other columns, in the order in which they appear."""
+    stamp: tuple[int, int]
+    chats: bool = False
+    """Some lines are chat requests in OpenAI's form."""
+    note: str = ""
+    """How the file was read, for people."""
+
+    def __iter__(self) -> Iterator[Question]:
+        """Raises QuestionsError when the file is not the one that was checked."""
+        if _stamp(self.file.path) != self.stamp:
+            raise QuestionsError(f"{self.name}: has changed since it was checked")
+        problems = Problems()
+        for line, row in _rows(self.file, self.table, problems):
+            yield from_row(line, row, self.form)
+        if problems.count:
+            raise problems.error(self.name)
+
+    @property
+    def column(self) -> str:
+        return self.form.column
+
+
+def format_of(name: str) -> Format | None:
+    """The format that a file's name promises, None for stdin and stdout; raises UnclearError."""
+    if name == "-":
+        return None
+    try:
+        return SUFFIXES[Path(name).suffix.lower()]
+    except KeyError:
+        raise UnclearError(f"{name}: name it .jsonl, .csv or .tsv, so that its format is known") from None
+
+
+@contextmanager
+def opened(name: str, choices: Choices = NO_CHOICES) -> Iterator[Questions]:
+    """A file of questions, or stdin for `-`, checked to its last line.
+
+    Raises UnclearError, or BadLinesError with every bad line, before anything can be done with it.
+    """
+    format_ = format_of(name)
+    with ExitStack() as stack:
+        path = Path(name) if name != "-" else stack.enter_context(_spooled())
+        if not path.exists():
+            raise UnclearError(f"{name}: no such file")
+        yield _checked(name, path, format_, choices)
+
+
+@contextmanager
+def _spooled() -> Iterator[Path]:
+    """Stdin in a file, because it is read more than once."""
+    with tempfile.NamedTemporaryFile(prefix="aiforge-") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, PIECE)
+        file.flush()
+        yield Path(file.name)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
+def _checked(name: str, path: Path, format_: Format | None, choices: Choices) -> Questions:
+    stamp = _stamp(path)
+    encoding = detect(path, name) if choices.encoding is None else named(choices.encoding, path)
+    file = TextFile(path, encoding)
+    if format_ is None:
+        first = next((line for _, line in file.lines() if line.strip()), "")
+        format_ = "jsonl" if first.lstrip()[:1] == "{" else "csv"
+    if format_ == "jsonl":
+        if choices.delimiter is not None or not choices.header:
+            raise UnclearError(f"{name}: --delimiter and --no-header are for CSV")
+        layout = None
+        columns, chats = _json_columns(file)
+    else:
+        delimiter = "\t" if choices.delimiter is None and name.lower().endswith(".tsv") else choices.delimiter
+        layout = table.layout(file, Wanted(choices.column, delimiter, choices.header), name)
+        columns, chats = (list(layout.columns) if layout else []), False
+    if not columns and not chats and (choices.column is None or layout is None):
+        _refuse(name, file, layout, format_)
+    form = _form(columns, choices, name, chats, format_)
+    return _check(Questions(name, format_, file, form, layout, 0, (), stamp, chats), encoding)
+
+
+def _json_columns(file: TextFile) -> tuple[list[str], bool]:
+    """The names in the first lines, without those of options, and whether chat requests are among them."""
+    names: dict[str, None] = {}
+    chats = False
+    for _, row in islice(jsonl.rows(file, Problems()), _GUESSED_ROWS):
+        if is_chat(row):
+            chats = True
+        else:
+            names.update(dict.fromkeys(row))
+    return list(names), chats
+
+
+def _refuse(name: str, file: TextFile, layout: Layout | None, format_: Format) -> None:
+    problems = Problems()
+    for _ in _rows(file, layout, problems) if format_ == "jsonl" or layout else ():
+        pass
+    raise problems.error(name) if problems.count else BadLinesError(f"{name}: there is no question in it")
+
+
+def _form(columns: list[str], choices: Choices, name: str, chats: bool, format_: Format) -> Form:
+    plain = [column for column in columns if column not in OPTIONS] if format_ == "jsonl" else columns
+    if not plain and chats and choices.column is None:
+        if choices.prompt_template is not None:
+            raise UnclearError(
+                "--prompt-template: these lines are chat requests, which have a prompt already"
+            )
+        return Form("question", choices.id_column, None, has_options=True)
+    question = question_column(plain, choices.column, name)
+    id_ = id_column(columns, choices.id_column, question)
+    around = choices.prompt_template
+    found = None if around is None else template.parsed(around, columns, question)
+    return Form(question, id_, found, has_options=format_ == "jsonl")
+
+
+def _rows(file: TextFile, layout: Layout | None, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    return jsonl.rows(file, problems) if layout is None else table.rows(file, layout, problems)
+
+
+def _check(questions: Questions, encoding: Encoding) -> Questions:
+    problems = Problems()
+    extra: dict[str, None] = {}
+    count = 0
+    with Ids() as ids:
+        for line, row in _rows(questions.file, questions.table, problems):
+            count += 1
+            try:
+                question = from_row(line, row, questions.form)
+            except BadRow as error:
+                problems.add(line, str(error))
+            else:
+                if question.id is not None:
+                    ids.add(question.id, line)
+                extra.update(dict.fromkeys(question.extra))
+                if len(extra) > MOST_EXTRA:
+                    raise UnclearError(f"{questions.name}: has more than {MOST_EXTRA} different columns")
+        name = questions.form.id_column or "custom_id"
+        for id_, line, first in ids.repeated():
+            problems.add(line, f"{name!r} {id_!r} stands in line {first} already")
+    if problems.count:
+        raise problems.error(questions.name)
+    if not count:
+        raise BadLinesError(f"{questions.name}: there is no question in it")
+    return _with(questions, count, tuple(extra), encoding)
+
+
+def _with(questions: Questions, count: int, extra: tuple[str, ...], encoding: Encoding) -> Questions:
+    told = [f"{count} question{'s' * (count > 1)}", encoding.label]
+    if encoding == WINDOWS_1252:
+        told[-1] += " by its bytes (--encoding decides otherwise)"
+    layout, form = questions.table, questions.form
+    if layout is not None:
+        told.append(table.DELIMITERS.get(layout.delimiter, "one column"))
+        if layout.header_line is None:
+            told.append("no header")
+        if layout.skipped:
+            told.append(f"{layout.skipped} rows above skipped")
+    if not questions.chats:
+        told.append(f"question from {form.column!r}")
+    if questions.chats:
+        told.append("chat requests in OpenAI's form are asked as questions")
+    if form.id_column is not None:
+        told.append(f"id from {form.id_column!r}")
+    if extra:
+        told.append(f"carried along: {', '.join(extra)}")
+    source = "stdin" if questions.name == "-" else questions.name
+    return Questions(
+        questions.name, questions.format, questions.file, form, layout, count, extra, questions.stamp,
+        questions.chats, f"{source}: {'; '.join(told)}",
+    )  # fmt: skip
