@@ -1,0 +1,209 @@
+"""Budgets: what is reserved, what was used, and that both together never exceed what is allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+
+from aiforge.core.types import ConfigError, Outcome, ProviderCall, Usage
+from tests.support.servers import RedisServer
+from tests.support.waiting import eventually
+from worker.contract.budget_limits import Limit, limit, limits
+from worker.contract.budgets import Budget, BudgetStore, Exceeded, Need, Rules
+from worker.contract.client import TurnClient
+from worker.contract.schemas import ConversationSettings
+from worker.contract.settings import ContractSettings
+
+pytestmark = pytest.mark.anyio
+
+CAP = Budget("batch:b", limit("max_usd", Decimal("0.10")))
+WORST = Need(tokens=1_000, usd=Decimal("0.0133"))
+LONG = 600.0
+
+
+@pytest.fixture
+def budgets(client: TurnClient) -> BudgetStore:
+    return BudgetStore(client.connection, client.settings)
+
+
+def ended(call_id: str, cost: str | None, outcome: Outcome = "ok", tokens: int = 10) -> ProviderCall:
+    return ProviderCall(
+        call_id=call_id, purpose="answer", provider="openai", model="m", outcome=outcome,
+        usage=Usage(tokens, 0), cost=None if cost is None else Decimal(cost),
+    )  # fmt: skip
+
+
+async def units(budgets: BudgetStore, budget: Budget = CAP) -> Decimal:
+    return Decimal(await budgets.used("t", budget)).scaleb(-12)
+
+
+async def test_parallel_calls_cannot_overspend_together(budgets: BudgetStore) -> None:
+    asked = [budgets.reserve("t", f"call-{number}", [CAP], WORST, seconds=LONG) for number in range(16)]
+    refused = [why for why in await asyncio.gather(*asked) if why is not None]
+    assert len(refused) == 9
+    assert {(why.budget, why.used, why.retry_after) for why in refused} == {(CAP, 0, None)}
+    await budgets.settle("t", [ended(f"call-{number}", "0.0133") for number in range(16)])
+    assert await units(budgets) == 7 * Decimal("0.0133")
+
+
+async def test_what_was_reserved_gives_way_to_what_it_took(budgets: BudgetStore) -> None:
+    for number in range(30):
+        assert await budgets.reserve("t", f"call-{number}", [CAP], WORST, seconds=LONG) is None
+        await budgets.settle("t", [ended(f"call-{number}", "0.001")])
+    assert await units(budgets) == Decimal("0.030")
+
+
+async def test_repetitions_change_nothing(budgets: BudgetStore) -> None:
+    for _ in range(20):
+        assert await budgets.reserve("t", "call", [CAP], WORST, seconds=LONG) is None
+    for _ in range(20):
+        await budgets.settle("t", [ended("call", "0.002")])
+    assert await units(budgets) == Decimal("0.002")
+    rest = Need(tokens=1, usd=Decimal("0.098"))
+    assert await budgets.reserve("t", "rest", [CAP], rest, seconds=LONG) is None
+    assert await budgets.reserve("t", "more", [CAP], Need(1, Decimal("1e-12")), seconds=LONG) is not None
+    await budgets.settle("t", [ended("rest", "0")])
+
+
+async def test_all_budgets_or_none(budgets: BudgetStore) -> None:
+    one, other = (Budget(scope, Limit("requests", 0, 1)) for scope in ("conversation:c", "tenant"))
+    assert await budgets.reserve("t", "first", [other], WORST, seconds=LONG) is None
+    why = await budgets.reserve("t", "second", [one, other], WORST, seconds=LONG)
+    assert why == Exceeded(other, used=0, held=1, retry_after=None)
+    assert await budgets.reserve("t", "third", [one], WORST, seconds=LONG) is None
+    await budgets.settle("t", [ended("first", "0"), ended("third", "0")])
+
+
+async def test_what_a_dead_worker_held_counts_as_spent_unless_somebody_knows(budgets: BudgetStore) -> None:
+    half = Need(tokens=1, usd=Decimal("0.05"))
+    for name in ("dead", "known"):
+        assert await budgets.reserve("t", name, [CAP], half, seconds=0.05) is None
+    await budgets.settle("t", [ended("known", "0.01", "lost")])
+
+    async def spent() -> bool:
+        small = Need(tokens=1, usd=Decimal(0))
+        assert await budgets.reserve("t", "next", [CAP], small, seconds=LONG) is None
+        await budgets.settle("t", [ended("next", "0")])
+        return await units(budgets) == Decimal("0.06")
+
+    await eventually(spent)
+    await budgets.settle("t", [ended("dead", "0.02")])
+    assert await units(budgets) == Decimal("0.06")
+
+
+async def test_lost_and_failed_calls_count_as_what_they_cost(budgets: BudgetStore) -> None:
+    for outcome, cost in (("lost", "0.003"), ("error", "0.004"), ("aborted", "0.005")):
+        assert await budgets.reserve("t", outcome, [CAP], WORST, seconds=LONG) is None
+        await budgets.settle("t", [ended(outcome, cost, outcome)])  # type: ignore[arg-type]
+    assert await units(budgets) == Decimal("0.012")
+
+
+async def test_a_window_begins_anew(budgets: BudgetStore) -> None:
+    second = Budget("tenant", Limit("requests", 1, 2))
+    refused = None
+    for number in range(3):
+        refused = await budgets.reserve("t", f"call-{number}", [second], WORST, seconds=LONG)
+        await budgets.settle("t", [ended(f"call-{number}", "0")])
+    if refused is not None:
+        assert refused.retry_after is not None
+        assert 0 < refused.retry_after <= 1
+
+    async def room() -> bool:
+        return await budgets.reserve("t", "later", [second], WORST, seconds=LONG) is None
+
+    await eventually(room)
+    await budgets.settle("t", [ended("later", "0")])
+
+
+async def test_tokens_and_requests_are_counted(budgets: BudgetStore) -> None:
+    tokens, requests = (
+        Budget("tenant", limit(name, Decimal(100))) for name in ("max_tokens", "max_requests")
+    )
+    assert await budgets.reserve("t", "call", [tokens, requests], Need(80, None), seconds=LONG) is None
+    await budgets.settle("t", [ended("call", None, tokens=33)])
+    assert (await budgets.used("t", tokens), await budgets.used("t", requests)) == (33, 1)
+
+
+async def test_tenants_have_budgets_of_their_own(budgets: BudgetStore, server: RedisServer) -> None:
+    whole = Need(tokens=1, usd=Decimal("0.10"))
+    for tenant in ("a", "b"):
+        assert await budgets.reserve(tenant, "call", [CAP], whole, seconds=LONG) is None
+        await budgets.settle(tenant, [ended("call", "0")])
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "expected"),
+    [
+        ("usd_per_day", "2.5", Limit("usd", 86_400, 2_500_000_000_000)),
+        ("tokens_per_hour", "1000", Limit("tokens", 3_600, 1_000)),
+        ("requests_per_minute", "0", Limit("requests", 60, 0)),
+        ("max_usd", "0.000000000001", Limit("usd", 0, 1)),
+    ],
+)
+def test_limits_by_name(name: str, amount: str, expected: Limit) -> None:
+    (found,) = limits({name: Decimal(amount)})
+    assert (found, found.name) == (expected, name)
+
+
+def test_which_budgets_hold_for_whom() -> None:
+    written = {
+        "tenant": {"requests_per_minute": Decimal(9)},
+        "tenant:acme": {"usd_per_day": Decimal(5)},
+        "conversation": {"max_usd": Decimal(1)},
+    }
+    rules = Rules(ContractSettings(budgets=written))
+    assert [one.limit.name for one in rules.of("other")] == ["requests_per_minute"]
+    assert [one.limit.name for one in rules.of("acme")] == ["usd_per_day"]
+    found = rules.of("acme", conversation_id="c", batch_id="b", batch_limits=[CAP.limit])
+    assert [(one.scope, one.limit.name) for one in found] == [
+        ("tenant", "usd_per_day"),
+        ("conversation:c", "max_usd"),
+        ("batch:b", "max_usd"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"tenants": {}}, "tenants: budgets are written for"),
+        ({"tenant:{x}": {}}, "budgets are written for"),
+        ({"tenant": {"usd_a_day": 1}}, "tenant: usd_a_day: no such limit"),
+    ],
+)
+def test_wrong_settings_are_named(written: dict[str, dict[str, Decimal]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ContractSettings.load(budgets=written)
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "message"),
+    [
+        ("usd_per_week", "1", "usd_per_week: no such limit"),
+        ("max_usd", "-1", "max_usd: must be from 0"),
+        ("max_usd", "NaN", "max_usd: must be from 0"),
+        ("max_usd", "1e-13", "finer than 10"),
+        ("max_tokens", "1.5", "finer than one"),
+    ],
+)
+def test_a_wrong_limit_is_named(name: str, amount: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        limit(name, Decimal(amount))
+
+
+OF_ALL = Budget("tenant", limit("tokens_per_day", Decimal(5_000)))
+OF_ONE = Budget("conversation:c", limit("tokens_per_day", Decimal(5_000)))
+
+
+async def test_an_erased_conversation_leaves_no_budget(
+    budgets: BudgetStore, client: TurnClient, server: RedisServer
+) -> None:
+    await client.create_conversation(ConversationSettings(), conversation_id="c", tenant="t")
+    await budgets.reserve("t", "ended", [OF_ALL, OF_ONE], WORST, seconds=LONG)
+    await budgets.settle("t", [ended("ended", None)])
+    await budgets.reserve("t", "under way", [OF_ALL, OF_ONE], WORST, seconds=LONG)
+    await client.erase("c", tenant="t")
+    await budgets.settle("t", [ended("under way", None)])
+    assert (await budgets.used("t", OF_ALL), await budgets.used("t", OF_ONE)) == (20, 0)
+    assert server.ask("KEYS", "*budget:conversation*") == []

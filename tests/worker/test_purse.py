@@ -1,0 +1,86 @@
+"""What a call may take is reserved before it is made, and settled when it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from aiforge.core.settings import AIForgeSettings
+from aiforge.core.types import ProviderCall, Usage
+from tests.support.turns import Connect
+from worker.contract.budget_limits import limit
+from worker.contract.budgets import Budget, BudgetStore
+from worker.contract.client import TurnClient
+from worker.purse import BudgetExceededError, Purses, UnpricedModelError
+
+pytestmark = pytest.mark.anyio
+
+MAX = {"max_usd": Decimal("0.001")}
+
+
+async def purses(connect: Connect, **budgets: dict[str, Decimal]) -> tuple[TurnClient, Purses]:
+    client = await connect(budgets=budgets)
+    return client, Purses(client.connection, client.settings, AIForgeSettings.load())
+
+
+def call(number: int, *, model: str = "gpt-4o-mini", **ended: Any) -> ProviderCall:
+    return ProviderCall(
+        call_id=f"call-{number}", purpose="answer", provider="openai", model=model,
+        **{"outcome": "intended", **ended},
+    )  # fmt: skip
+
+
+def most(tokens: int) -> Callable[[], Usage]:
+    return lambda: Usage(tokens, 0)
+
+
+async def test_where_no_budget_holds_there_is_no_purse(connect: Connect) -> None:
+    _, found = await purses(connect, batch=MAX)
+    assert found.of_turn("t", "c") is None
+    assert found.of_batch("t", "b") is not None
+
+
+async def test_a_call_that_has_no_room_is_refused_by_name(connect: Connect) -> None:
+    client, found = await purses(connect, conversation=MAX)
+    purse = found.of_turn("t", "c")
+    assert purse is not None
+    await purse.reserve(call(1), most(5_000))
+    with pytest.raises(BudgetExceededError, match=r"conversation c is 0\.001.*0\.00075.* reserved"):
+        await purse.reserve(call(2), most(5_000))
+    purse.settle(call(1, outcome="ok", usage=Usage(100, 0), cost=Decimal("0.000015")))
+    await found.settled()
+    await purse.reserve(call(3), most(5_000))
+    purse.settle(call(3, outcome="error", usage=Usage(), cost=Decimal(0)))
+    await found.settled()
+    budget = Budget("conversation:c", limit("max_usd", Decimal(1)))
+    assert await BudgetStore(client.connection, client.settings).used("t", budget) == 15_000_000
+
+
+async def test_a_batch_has_a_limit_of_its_own(connect: Connect) -> None:
+    _, found = await purses(connect)
+    purse = found.of_batch("t", "b", [limit("max_usd", Decimal("0.0001"))])
+    assert purse is not None
+    with pytest.raises(BudgetExceededError, match="max_usd of the batch b"):
+        await purse.reserve(call(1), most(5_000))
+
+
+async def test_money_cannot_hold_a_model_without_a_price(connect: Connect) -> None:
+    _, found = await purses(connect, tenant={"usd_per_day": Decimal(1)})
+    purse = found.of_turn("t", "c")
+    assert purse is not None
+    with pytest.raises(UnpricedModelError, match="unheard-of"):
+        await purse.reserve(call(1, model="unheard-of"), most(1))
+
+
+async def test_tokens_can_hold_a_model_without_a_price(connect: Connect) -> None:
+    _, found = await purses(connect, tenant={"max_tokens": Decimal(10)})
+    purse = found.of_turn("t", "c")
+    assert purse is not None
+    await purse.reserve(call(1, model="unheard-of"), most(10))
+    purse.settle(call(1, model="unheard-of", outcome="ok", usage=Usage(3, 4), cost=None))
+    await found.settled()
+    with pytest.raises(BudgetExceededError, match="max_tokens of the tenant is 10: 7 used"):
+        await purse.reserve(call(2, model="unheard-of"), most(4))

@@ -1,0 +1,10 @@
+-- Turns reservations into what the calls really took; repeating the call changes nothing.
+-- KEYS calls until
+-- ARGV prefix (of the names of scopes), then call_id requests tokens usd, …
+-- Returns how many were settled.
+local now, settled = now_ms(), 0
+for at = 2, #ARGV, 4 do
+  local took = { requests = ARGV[at + 1], tokens = ARGV[at + 2], usd = ARGV[at + 3] }
+  settled = settled + spend(KEYS[1], KEYS[2], ARGV[at], ARGV[1], now, took)
+end
+return settled
