@@ -14,7 +14,7 @@ from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, p
 from tests.support.waiting import eventually
 from worker.contract.batches import UPLOAD_BYTES
 from worker.contract.client import TurnClient
-from worker.contract.errors import NotFound
+from worker.contract.errors import Conflict, NotFound
 from worker.contract.schemas import (
     BATCH_VERSION,
     Batch,
@@ -295,7 +295,8 @@ async def test_cancelling_a_batch_that_nobody_runs(client: TurnClient) -> None:
     assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLED
     assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLED
     done = await finished(client, await client.submit_batch(request(2)))
-    assert await client.cancel_batch(done.batch_id) == done
+    with pytest.raises(Conflict, match="completed"):
+        await client.cancel_batch(done.batch_id)
 
 
 async def test_a_batch_of_a_newer_version_is_left_alone(client: TurnClient, server: RedisServer) -> None:
@@ -334,10 +335,14 @@ async def test_large_items_are_stored_in_parts(client: TurnClient, server: Redis
 
 
 async def test_an_upload_that_is_not_opened_disappears(client: TurnClient, server: RedisServer) -> None:
-    items = client.batches.keys.items("batch_00" + "0" * 20)
+    keys, batch_id = client.batches.keys, "batch_00" + "0" * 20
+    items = keys.items(batch_id)
     parts = [(0, "ab"), (0, "ab"), (2, "c"), (1, "bc")]
     stored = [
-        await client.connection.run("batch_items", [items], [offset, 60_000, *part]) for offset, part in parts
+        await client.connection.run(
+            "batch_items", [items, keys.rows(batch_id)], [offset, 60_000, len(part), *part]
+        )
+        for offset, part in parts
     ]
     assert stored == [2, 2, 3, 3]
     assert 0 < server.ask("PTTL", items) <= 60_000

@@ -1,14 +1,20 @@
 -- Cancels a batch: running items end, no further one begins.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
--- ARGV batch_id ttl_ms
--- Returns the state, or '' when there is no such batch.
-local key = batch_keys()
-local record = redis.call('HMGET', key.batch, 'state', 'running')
-if not record[1] then return '' end
-if record[1] ~= 'in_progress' then return record[1] end
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- ARGV batch_id ttl_ms wake_ms
+-- Returns the state it was in, or '' when there is no such batch, and 1 when there is a step to wake a worker for.
+local key, batch_id = batch_keys(), ARGV[1]
+local state = redis.call('HGET', key.batch, 'state')
+if not state then return { '', 0 } end
+if state ~= 'in_progress' and state ~= 'validating' then return { state, 0 } end
 redis.call('HSET', key.batch, 'cancelled_at', int(now_ms()), 'state', 'cancelling')
-redis.call('ZREM', key.ready, ARGV[1])
-redis.call('HDEL', key.wakes, ARGV[1])
-if tonumber(record[2]) > 0 then return 'cancelling' end
-end_batch(key, ARGV[1], 'cancelled', ARGV[2])
-return 'cancelled'
+redis.call('HDEL', key.batch, 'paused_at')
+redis.call('ZREM', key.ready, batch_id)
+redis.call('ZREM', key.due, batch_id)
+redis.call('HDEL', key.wakes, batch_id)
+if state == 'in_progress' then
+  go_on(key, batch_id, ARGV[2], ARGV[3])
+elseif redis.call('HEXISTS', key.slices, '-1') == 0 then
+  redis.call('HDEL', key.batch, 'step')
+  end_batch(key, batch_id, 'cancelled', ARGV[2])
+end
+return { state, redis.call('ZSCORE', key.ready, batch_id) and 1 or 0 }

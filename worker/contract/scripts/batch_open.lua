@@ -1,14 +1,21 @@
--- Opens a batch whose items are all stored. Repeating the call changes nothing.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
--- ARGV batch_id tenant version total window defaults wake_ms
+-- Opens a batch: one whose items are all stored is in progress, one that comes as a file is validated first.
+-- Repeating the call changes nothing.
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- ARGV batch_id tenant state total window_ms ('' for none) wake_ms, then field, value, … of the record
 -- Returns 1, or 0 when items are missing.
-local key = batch_keys()
-if redis.call('EXISTS', key.batch) == 1 then return 1 end
-if redis.call('LLEN', key.items) ~= tonumber(ARGV[4]) then return 0 end
+local key, batch_id, state = batch_keys(), ARGV[1], ARGV[3]
+if redis.call('HEXISTS', key.batch, 'state') == 1 then return 1 end
+if state == 'in_progress' and redis.call('LLEN', key.items) ~= tonumber(ARGV[4]) then return 0 end
 local now = now_ms()
-redis.call('PERSIST', key.items)
-redis.call('HSET', key.batch, 'tenant', ARGV[2], 'version', ARGV[3], 'state', 'in_progress', 'total', ARGV[4],
-  'window', ARGV[5], 'defaults', ARGV[6], 'cursor', 0, 'running', 0, 'completed', 0, 'failed', 0,
-  'fence', 0, 'created_at', int(now))
-redis.call('ZADD', key.ready, int(now + tonumber(ARGV[7])), ARGV[1])
+for _, name in ipairs({ 'batch', 'items', 'rows' }) do redis.call('PERSIST', key[name]) end
+redis.call('HSET', key.batch, 'tenant', ARGV[2], 'state', state, 'total', ARGV[4], 'cursor', 0, 'running', 0,
+  'completed', 0, 'failed', 0, 'fence', 0, 'created_at', int(now), unpack(ARGV, 7))
+if state == 'validating' then redis.call('HSET', key.batch, 'step', 'validate') end
+if ARGV[5] ~= '' then
+  local expires_at = int(now + tonumber(ARGV[5]))
+  redis.call('HSET', key.batch, 'expires_at', expires_at)
+  redis.call('ZADD', key.due, expires_at, batch_id)
+end
+redis.call('ZADD', key.batches .. ARGV[2], int(now), batch_id)
+redis.call('ZADD', key.ready, int(now + tonumber(ARGV[6])), batch_id)
 return 1

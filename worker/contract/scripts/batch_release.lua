@@ -1,6 +1,6 @@
 -- Takes a slice from its worker: handed back, or its lease ran out. What has no result is done again.
 -- A slice that was in `suspect_after` crashes is split into single items, which are suspects from then on.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
 -- ARGV batch_id start fence ('' for a lease that ran out) suspect_after wake_ms ttl_ms calls, then the calls
 -- Returns { 'queued' } | { 'refused' } | { 'over' }.
 local key, batch_id, start = batch_keys(), ARGV[1], tonumber(ARGV[2])
@@ -32,20 +32,23 @@ for index = start, start + count - 1 do
   until not row
 end
 
-local running = free_slice(key, batch_id, ARGV[2])
-local state = redis.call('HGET', key.batch, 'state')
-if state ~= 'in_progress' then
-  if state == 'cancelling' and running == 0 then
-    end_batch(key, batch_id, 'cancelled', ARGV[6])
+local record = redis.call('HMGET', key.batch, 'state', 'paused_at')
+if count > 0 then
+  if crashes < tonumber(ARGV[4]) and record[1] == 'in_progress' then
+    redis.call('RPUSH', key.redo, ARGV[2] .. ':' .. int(count) .. ':' .. crashes)
+  else
+    keep_for_later(key, ARGV[2], crashes)
   end
+end
+free_slice(key, batch_id, ARGV[2])
+if start == STEPS.validate and record[1] == 'cancelling' then
+  redis.call('HDEL', key.batch, 'step')
+  end_batch(key, batch_id, 'cancelled', ARGV[6])
   return { 'over' }
 end
-if crashes < tonumber(ARGV[4]) then
-  redis.call('RPUSH', key.redo, ARGV[2] .. ':' .. int(count) .. ':' .. crashes)
-else
-  for index = start, start + count - 1 do
-    if redis.call('HEXISTS', key.rows, int(index)) == 0 then redis.call('RPUSH', key.redo, int(index) .. ':1:' .. crashes) end
-  end
+if start >= 0 and record[1] ~= 'in_progress' then
+  go_on(key, batch_id, ARGV[6], ARGV[5])
+  return { 'over' }
 end
-redis.call('ZADD', key.ready, int(now + tonumber(ARGV[5])), batch_id)
+if not record[2] then redis.call('ZADD', key.ready, int(now + tonumber(ARGV[5])), batch_id) end
 return { 'queued' }

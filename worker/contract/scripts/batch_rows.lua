@@ -1,33 +1,38 @@
--- Stores results of a slice, each item once, and with `over` gives the slice's lease back.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage
--- ARGV batch_id start fence over ttl_ms calls rows, then the calls, then per row:
---      index row ok input output cached reasoning units unpriced latency_ms
--- Returns { 'ok', 1 when more items wait to be handed out else 0, state } | { 'refused', 0, '' }.
+-- Stores results of a slice, each item once, and with `over` gives the slice's lease back. Of a batch whose time is
+-- over no result is stored any more.
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- ARGV batch_id start fence over ttl_ms wake_ms calls rows, then the calls, then per row: index row ok latency_ms,
+--      then, of a slice whose one item was a turn, what its calls took: field, integer, field, integer, …
+--      (the turn's own ledger has counted them; only the sums of the batch gain them, once, with the row)
+-- Returns { 'ok', more, state, left } | { 'refused', 0, '', 0 }: `more` is 1 when there is work to hand out, `left`
+-- is 1 when somebody was refused work since the last answer that said so.
 local key, batch_id, slice = batch_keys(), ARGV[1], ARGV[1] .. '/' .. ARGV[2]
-local at = settle_from(key, 8, tonumber(ARGV[6]))
-if redis.call('HGET', key.fences, slice) ~= ARGV[3] then return { 'refused', 0, '' } end
+local at = settle_from(key, 9, tonumber(ARGV[7]))
+if redis.call('HGET', key.fences, slice) ~= ARGV[3] then return { 'refused', 0, '', 0 } end
 
-local sums = { 'input_tokens', 'output_tokens', 'cached_tokens', 'reasoning_tokens', 'units', 'unpriced' }
-for _ = 1, tonumber(ARGV[7]) do
-  if redis.call('HSETNX', key.rows, ARGV[at], ARGV[at + 1]) == 1 then
-    redis.call('HINCRBY', key.batch, ARGV[at + 2] == '1' and 'completed' or 'failed', 1)
-    for index, field in ipairs(sums) do
-      if ARGV[at + 2 + index] ~= '0' then add(key.batch, field, ARGV[at + 2 + index]) end
-    end
-    local known, latest = tonumber(redis.call('HGET', key.batch, 'item_ms') or ARGV[at + 9]), tonumber(ARGV[at + 9])
+local state = redis.call('HGET', key.batch, 'state')
+local taken = state == 'in_progress' or state == 'cancelling'
+local stored
+for _ = 1, tonumber(ARGV[8]) do
+  if taken and redis.call('HSETNX', key.rows, ARGV[at], ARGV[at + 1]) == 1 then
+    stored = true
+    count_row(key, ARGV[at], ARGV[at + 2] == '1')
+    local known, latest = tonumber(redis.call('HGET', key.batch, 'item_ms') or ARGV[at + 3]), tonumber(ARGV[at + 3])
     redis.call('HSET', key.batch, 'item_ms', string.format('%.1f', known + (latest - known) * 0.1))
+    unpark(key, ARGV[at])
   end
-  at = at + 10
+  at = at + 4
 end
-if ARGV[4] == '1' then free_slice(key, batch_id, ARGV[2]) end
+if stored then
+  for sum = at, #ARGV, 2 do add(key.batch, SUMS[ARGV[sum]], ARGV[sum + 1]) end
+end
+if ARGV[4] == '1' then
+  if not taken then keep_for_later(key, ARGV[2], 0) end
+  free_slice(key, batch_id, ARGV[2])
+end
 
-local record = redis.call('HMGET', key.batch, 'state', 'total', 'cursor', 'completed', 'failed', 'running')
-local state = record[1]
-local done = tonumber(record[4]) + tonumber(record[5]) == tonumber(record[2])
-if done or (state == 'cancelling' and tonumber(record[6]) == 0) then
-  state = state == 'cancelling' and 'cancelled' or 'completed'
-  end_batch(key, batch_id, state, ARGV[5])
-end
-local more = state == 'in_progress'
-  and (tonumber(record[3]) < tonumber(record[2]) or redis.call('LLEN', key.redo) > 0)
-return { 'ok', more and 1 or 0, state }
+state = go_on(key, batch_id, ARGV[5], ARGV[6])
+local record = redis.call('HMGET', key.batch, 'total', 'cursor', 'step', 'paused_at')
+local more = record[3] or (state == 'in_progress' and not record[4] and (tonumber(record[2]) < tonumber(record[1])
+  or redis.call('EXISTS', key.redo, key.again) > 0))
+return { 'ok', more and 1 or 0, state, more and redis.call('HDEL', key.batch, 'left') or 0 }

@@ -1,0 +1,341 @@
+"""Requests in the words of OpenAI's API, answered in its words: what the lines of a batch's file are.
+
+A provider that speaks OpenAI's wire format is given the body as it came, and its answer is the answer. For
+every other one the body is read, and an answer is written as OpenAI's would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from decimal import Decimal
+from time import perf_counter, time
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from langchain_core.language_models import BaseChatModel
+
+from aiforge.core.deltas import CallParams, Completion
+from aiforge.core.fallbacks import Fallbacks, Route, Way
+from aiforge.core.gate import Gate, Place
+from aiforge.core.openai_chat.model import Forwarded, OpenAIChat
+from aiforge.core.openai_chat.wire import glimpse, usage_of
+from aiforge.core.pricing import Price, price, price_list
+from aiforge.core.providers import complete
+from aiforge.core.recorder import Recorder
+from aiforge.core.retry import pause_before_retry
+from aiforge.core.tokens import BYTES_PER_TOKEN, LONGEST_ANSWER, USUAL_ANSWER, estimate_usage
+from aiforge.core.types import (
+    AIForgeError,
+    APITimeoutError,
+    Outcome,
+    ProviderCall,
+    ProviderError,
+    RequestRefusedError,
+    StreamCutError,
+    Usage,
+)
+
+CHAT: Final = "/v1/chat/completions"
+RESPONSES: Final = "/v1/responses"
+_REQUEST_ID: Final = "x-request-id"
+_READ: Final = {
+    CHAT: frozenset(
+        {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stop", "tools"}
+    ),
+    RESPONSES: frozenset({"model", "input", "instructions", "temperature", "max_output_tokens"}),
+}
+_LABELS: Final = frozenset({"metadata", "user", "store", "stream", "safety_identifier", "prompt_cache_key"})
+"""What changes nothing of an answer."""
+
+
+class Request(NamedTuple):
+    """A request, who is to answer it, and how long that may take, repetitions included."""
+
+    endpoint: str
+    body: bytes
+    model: BaseChatModel
+    provider: str
+    model_name: str
+    max_retries: int
+    seconds: float
+    prices: Mapping[str, Price]
+    gate: Gate | None = None
+    """Who lets requests begin; None lets them all."""
+    fallbacks: Fallbacks | None = None
+    """Whom to ask when the model has failed for good."""
+
+
+class _Bounds(msgspec.Struct):
+    """What bounds an answer in either endpoint's body."""
+
+    max_output_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_tokens: Any = None
+    n: Any = None
+
+
+_bounds: Final = msgspec.json.Decoder(_Bounds).decode
+
+
+class Answer(NamedTuple):
+    """What goes back to the caller, a refusal by the provider included: `failure` says what that means."""
+
+    status: int
+    request_id: str
+    body: bytes
+    failure: ProviderError | None
+
+
+async def answer(request: Request, recorder: Recorder) -> Answer:
+    """The provider's answer, which may be a refusal; raises AIForgeError when there is none.
+
+    A failure that can pass is repeated; one that is final for a model is the next one's turn. Every request
+    is told to the recorder.
+    """
+    deadline = asyncio.get_running_loop().time() + request.seconds
+    way = Way(Route(request.model, request.provider, request.model_name, request.prices), request.fallbacks)
+    while True:
+        try:
+            said = await _repeated(request, recorder, deadline, way)
+            failure = said.failure
+        except ProviderError as error:
+            failure = error
+            if not way.go_on(error):
+                raise
+        else:
+            if failure is None or not way.go_on(failure):
+                return said
+        request = _to(request, way.route)
+
+
+def _to(request: Request, route: Route) -> Request:
+    """The same request to another model; of its body nothing but the model's name is written anew."""
+    body = msgspec.json.decode(request.body, type=dict[str, msgspec.Raw])
+    body["model"] = msgspec.Raw(msgspec.json.encode(route.model_name))
+    return request._replace(
+        body=msgspec.json.encode(body),
+        model=route.model,
+        provider=route.provider,
+        model_name=route.model_name,
+        prices=route.prices or {},
+    )
+
+
+async def _repeated(request: Request, recorder: Recorder, deadline: float, way: Way) -> Answer:
+    """One model's answer; raises AIForgeError when there is none."""
+    failures = 0
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline) as limit:
+                said, failure, held = await _made(request, recorder, deadline, way)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise APITimeoutError(
+                f"no answer within {request.seconds:g} s", provider=request.provider, model=request.model_name
+            ) from None
+        if said is not None and failure is None:
+            return said
+        assert failure is not None
+        failures += 1
+        left = deadline - asyncio.get_running_loop().time()
+        pause = pause_before_retry(failure, failures, max_retries=request.max_retries, time_left=left)
+        if pause is None:
+            if said is None:
+                raise failure
+            return said
+        await asyncio.sleep(0 if held else pause)
+
+
+async def _made(
+    request: Request, recorder: Recorder, deadline: float, way: Way
+) -> tuple[Answer | None, ProviderError | None, bool]:
+    """One request: what came, why it failed, and whether the gate holds the next one back for that."""
+    place = None if request.gate is None else await _entered(request, request.gate, deadline, way)
+    call, said, failure, held = _Call(request, recorder), None, None, False
+    try:
+        said = await call.run()
+        failure = said.failure
+    except ProviderError as error:
+        failure = error
+    finally:
+        if place is not None:
+            held = place.leave(ok=said is not None and failure is None, error=failure, usage=call.usage)
+    return said, failure, held
+
+
+async def _entered(request: Request, gate: Gate, deadline: float, way: Way) -> Place:
+    def tokens() -> int:
+        return len(request.body) // BYTES_PER_TOKEN + USUAL_ANSWER
+
+    return await way.enter(gate, tokens, deadline - asyncio.get_running_loop().time())
+
+
+class _Call:
+    """One request. However it ends, the recorder is told."""
+
+    def __init__(self, request: Request, recorder: Recorder) -> None:
+        self._request = request
+        self._recorder = recorder
+        self._call_id = recorder.next_call_id()
+        self._began = perf_counter()
+        self.usage: Usage | None = None
+
+    async def run(self) -> Answer:
+        intended = self._call("intended", None)
+        try:
+            await self._recorder.intend(intended, self._most)
+        except asyncio.CancelledError:
+            self._settle("aborted", Usage())
+            raise
+        try:
+            said, usage = await self._ask()
+        except asyncio.CancelledError:
+            self._settle("aborted", self._estimate(""))
+            raise
+        except BaseException as error:
+            code = error.code if isinstance(error, AIForgeError) else AIForgeError.code
+            worked = isinstance(error, APITimeoutError | StreamCutError)
+            self._settle("error", self._estimate("") if worked else Usage(), code)
+            raise
+        if said.failure is None:
+            self._settle("ok", usage)
+        else:
+            self._settle("error", usage, said.failure.code)
+        return said
+
+    async def _ask(self) -> tuple[Answer, Usage]:
+        model = self._request.model
+        if isinstance(model, OpenAIChat):
+            return self._read(await model.forward(self._request.endpoint, self._request.body, self._call_id))
+        asked = _Asked(self._request)
+        completion = await complete(
+            model, asked.messages, tools=asked.tools, params=asked.params, call_id=self._call_id
+        )
+        body = msgspec.json.encode(asked.reply(completion, self._call_id))
+        return Answer(200, self._call_id, body, None), completion.usage
+
+    def _read(self, said: Forwarded) -> tuple[Answer, Usage]:
+        """The provider's words on one line; what is no JSON is quoted in an error of OpenAI's form."""
+        failure = said.failure
+        try:
+            usage = usage_of(said.body)
+            body = msgspec.json.format(said.body, indent=-1)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            if failure is None:
+                raise ProviderError(
+                    f"this is not an answer: {glimpse(said.body)}", status=said.status,
+                    provider=self._request.provider, model=self._request.model_name,
+                ) from None  # fmt: skip
+            usage, body = None, msgspec.json.encode({"error": {"message": str(failure), "code": None}})
+        if usage is None:
+            usage = Usage() if failure is not None else self._estimate(body.decode(errors="replace"))
+        request_id = said.headers.get(_REQUEST_ID) or self._call_id
+        return Answer(said.status, request_id, body, failure), usage
+
+    def _estimate(self, output: str) -> Usage:
+        sent = self._request.body.decode(errors="replace")
+        return estimate_usage([{"content": sent}], None, output)
+
+    def _most(self) -> Usage:
+        body = _bounds(self._request.body)
+        limits = (body.max_output_tokens, body.max_completion_tokens, body.max_tokens)
+        answer = next((limit for limit in limits if isinstance(limit, int)), LONGEST_ANSWER)
+        choices = body.n if isinstance(body.n, int) else 1
+        return Usage(self._estimate("").input_tokens, answer * max(1, choices), estimated=True)
+
+    def _settle(self, outcome: Outcome, usage: Usage, code: str | None = None) -> None:
+        self.usage = usage
+        self._recorder.settle(self._call(outcome, usage, code))
+
+    def _call(self, outcome: Outcome, usage: Usage | None, code: str | None = None) -> ProviderCall:
+        request, ended = self._request, outcome != "intended"
+        return ProviderCall(
+            call_id=self._call_id,
+            purpose="answer",
+            provider=request.provider,
+            model=request.model_name,
+            outcome=outcome,
+            usage=usage,
+            cost=None if usage is None else self._price(usage),
+            error_code=code,
+            latency_ms=(perf_counter() - self._began) * 1000 if ended else None,
+            price_list=price_list(request.provider, request.model_name, request.prices) if ended else None,
+        )
+
+    def _price(self, usage: Usage) -> Decimal | None:
+        if usage.input_tokens == usage.output_tokens == 0:
+            return Decimal(0)
+        return price(self._request.provider, self._request.model_name, usage, self._request.prices)
+
+
+class _Asked:
+    """A body as a model takes it that does not speak OpenAI's wire format. Raises RequestRefusedError."""
+
+    def __init__(self, request: Request) -> None:
+        self._endpoint, self._model = request.endpoint, request.model_name
+        body: dict[str, Any] = msgspec.json.decode(request.body)
+        unread = sorted(
+            name
+            for name, value in body.items()
+            if value is not None and name not in _READ[request.endpoint] | _LABELS
+        )
+        if unread:
+            raise RequestRefusedError(
+                f"provider {request.provider!r} cannot be given {unread[0]!r} of OpenAI's parameters",
+                provider=request.provider, model=request.model_name,
+            )  # fmt: skip
+        stop = body.get("stop")
+        limits = (body.get(name) for name in ("max_output_tokens", "max_completion_tokens", "max_tokens"))
+        self.params = CallParams(
+            temperature=body.get("temperature"),
+            max_tokens=next((limit for limit in limits if limit is not None), None),
+            stop=[stop] if isinstance(stop, str) else stop,
+        )
+        self.tools: list[dict[str, Any]] | None = body.get("tools")
+        self.messages = body["messages"] if request.endpoint == CHAT else _input(body)
+
+    def reply(self, completion: Completion, call_id: str) -> dict[str, Any]:
+        usage = completion.usage
+        total = usage.input_tokens + usage.output_tokens
+        if self._endpoint == RESPONSES:
+            text = {"type": "output_text", "text": completion.text, "annotations": []}
+            said = {"id": f"msg_{call_id}", "type": "message", "status": "completed", "role": "assistant"}
+            return {
+                "id": f"resp_{call_id}", "object": "response", "created_at": int(time()),
+                "status": "completed", "model": completion.model, "error": None,
+                "output": [{**said, "content": [text]}],
+                "usage": {
+                    "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
+                    "total_tokens": total,
+                },
+            }  # fmt: skip
+        message: dict[str, Any] = {"role": "assistant", "content": completion.text or None}
+        if completion.tool_calls:
+            message["tool_calls"] = [call.as_openai() for call in completion.tool_calls]
+        choice = {"index": 0, "message": message, "finish_reason": completion.finish_reason, "logprobs": None}
+        return {
+            "id": f"chatcmpl-{call_id}", "object": "chat.completion", "created": int(time()),
+            "model": completion.model, "choices": [choice],
+            "usage": {
+                "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens,
+                "total_tokens": total,
+            },
+        }  # fmt: skip
+
+
+def _input(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of a request for a response."""
+    asked = body["input"]
+    turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
+    messages = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
+    for turn in turns:
+        content = turn.get("content")
+        if isinstance(content, list):
+            content = [
+                {**part, "type": "text"} if part.get("type") in ("input_text", "output_text") else part
+                for part in content
+            ]
+        messages.append({"role": turn.get("role", "user"), "content": content})
+    return messages

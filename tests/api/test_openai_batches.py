@@ -1,0 +1,366 @@
+"""Batches that come as files, through OpenAI's own client: upload, create, poll, download."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import openai
+import pytest
+from openai.types import Batch
+
+from aiforge.testing import FakeProvider, Reply, failure
+from tests.api.conftest import Api, Start
+from tests.support.runners import LocalWorker
+from tests.support.waiting import eventually
+from worker.contract.client import TurnClient
+
+pytestmark = pytest.mark.anyio
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def provider() -> Any:
+    with FakeProvider() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture
+async def worker(api: Api, provider: FakeProvider) -> AsyncIterator[LocalWorker]:
+    async with LocalWorker(api.store, provider) as made:
+        yield made
+
+
+def line(number: int, text: str | None = None, *, url: str = CHAT, **more: Any) -> str:
+    asked = [{"role": "user", "content": f"question {number}." if text is None else text}]
+    body = {"model": "gpt-4o-mini", "messages": asked, **more}
+    return json.dumps(
+        {"custom_id": f"id-{number}", "method": "POST", "url": url, "body": body}, ensure_ascii=False
+    )
+
+
+async def create(client: openai.AsyncOpenAI, data: str | bytes, **more: Any) -> Batch:
+    content = data.encode() if isinstance(data, str) else data
+    file = await client.files.create(file=("questions.jsonl", content), purpose="batch")
+    options: dict[str, Any] = {"endpoint": CHAT, "completion_window": "24h", **more}
+    return await client.batches.create(input_file_id=file.id, **options)
+
+
+async def run(client: openai.AsyncOpenAI, worker: LocalWorker, batch: Batch) -> Batch:
+    """Run a batch to its end; until then it has no files."""
+    while batch.status in ("validating", "in_progress", "finalizing", "cancelling"):
+        assert (batch.output_file_id, batch.error_file_id) == (None, None)
+        await worker.slices.run(batch.id)
+        batch = await client.batches.retrieve(batch.id)
+    return batch
+
+
+async def rows(client: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    assert file_id is not None
+    content = (await client.files.content(file_id)).content
+    assert content.endswith(b"\n")
+    return [json.loads(one) for one in content.decode().splitlines()]
+
+
+def counts(batch: Batch) -> tuple[int, int, int]:
+    assert batch.request_counts is not None
+    return batch.request_counts.total, batch.request_counts.completed, batch.request_counts.failed
+
+
+async def test_a_file_from_end_to_end(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    provider.when("question", Reply(echo=True))
+    lines = [line(number, seed=number, response_format={"type": "text"}) for number in range(12)]
+    batch = await create(client, "\n".join(lines), metadata={"run": "nightly"})
+    assert (batch.status, batch.endpoint, batch.completion_window) == ("validating", CHAT, "24h")
+    assert batch.expires_at is not None
+    assert batch.expires_at - batch.created_at == 86_400
+    done = await run(client, worker, batch)
+    assert (done.status, counts(done), done.errors) == ("completed", (12, 12, 0), None)
+    assert done.error_file_id is None
+    assert done.metadata == {"run": "nightly"}
+    assert None not in (done.in_progress_at, done.finalizing_at, done.completed_at)
+    found = await rows(client, done.output_file_id)
+    assert [row["custom_id"] for row in found] == [f"id-{number}" for number in range(12)]
+    assert len({row["id"] for row in found}) == 12
+    for number, row in enumerate(found):
+        assert (row["response"]["status_code"], row["error"]) == (200, None)
+        (choice,) = row["response"]["body"]["choices"]
+        assert json.loads(choice["message"]["content"])[0]["content"] == f"question {number}."
+    assert [call.body["seed"] for call in provider.calls] == list(range(12))
+    assert (await client.files.retrieve(str(done.output_file_id))).purpose == "batch_output"
+
+
+async def test_a_refused_line_stands_in_the_error_file(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    provider.when("question 7.", failure(400))
+    done = await run(client, worker, await create(client, "\n".join(map(line, range(10)))))
+    assert (done.status, counts(done)) == ("completed", (10, 9, 1))
+    assert len(await rows(client, done.output_file_id)) == 9
+    (row,) = await rows(client, done.error_file_id)
+    assert (row["custom_id"], row["response"]["status_code"]) == ("id-7", 400)
+    assert row["response"]["body"]["error"]["message"]
+    assert row["error"] is None
+
+
+async def test_when_every_line_is_refused_there_is_no_output(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    provider.when("question", failure(400))
+    done = await run(client, worker, await create(client, "\n".join(map(line, range(3)))))
+    assert (done.status, counts(done), done.output_file_id) == ("completed", (3, 0, 3), None)
+    assert len(await rows(client, done.error_file_id)) == 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ([line(1), line(2), line(1)], (3, "duplicate_custom_id", "custom_id")),
+        ([line(1), "{"], (2, "invalid_json_line", None)),
+        (["", line(1), "[]"], (3, "invalid_json_line", None)),
+        ([line(1).replace("POST", "GET")], (1, "invalid_method", "method")),
+        ([line(1, url="/v1/responses")], (1, "mismatched_endpoint", "url")),
+        ([line(1)[:-1] + ', "conversation": "a"}'], (1, "unsupported_parameter", "conversation")),
+        ([line(1, model="")], (1, "missing_required_parameter", "body.model")),
+        ([line(1, messages=[])], (1, "missing_required_parameter", "body.messages")),
+        ([line(1, stream=True)], (1, "invalid_value", "body.stream")),
+        ([line(1).replace("id-1", "")], (1, "missing_required_parameter", "custom_id")),
+        (["\n"], (None, "empty_file", None)),
+    ],
+)
+async def test_a_wrong_line_fails_the_batch_and_is_named(
+    client: openai.AsyncOpenAI,
+    worker: LocalWorker,
+    provider: FakeProvider,
+    lines: Sequence[str],
+    wrong: tuple[int | None, str, str | None],
+) -> None:
+    done = await run(client, worker, await create(client, "\n".join(lines)))
+    assert (done.status, len(provider.calls)) == ("failed", 0)
+    assert done.failed_at is not None
+    assert done.errors is not None
+    assert done.errors.data is not None
+    (error,) = done.errors.data
+    assert (error.line, error.code, error.param) == wrong
+    if error.code == "duplicate_custom_id":
+        assert "'id-1' stands in line 1" in str(error.message)
+
+
+async def test_wrong_lines_can_be_left_out(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    data = "\n".join([line(0), "nonsense", line(1), line(0)])
+    done = await run(client, worker, await create(client, data, metadata={"on_invalid": "skip"}))
+    assert (done.status, counts(done), len(provider.calls)) == ("completed", (4, 2, 2), 2)
+    assert [row["custom_id"] for row in await rows(client, done.output_file_id)] == ["id-0", "id-1"]
+    wrong = await rows(client, done.error_file_id)
+    assert [(row["custom_id"], row["error"]["code"]) for row in wrong] == [
+        (None, "invalid_json_line"),
+        ("id-0", "duplicate_custom_id"),
+    ]
+    assert wrong[0]["error"]["message"].startswith("line 2: ")
+
+
+async def test_texts_come_back_as_they_went_in(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    texts = ["a\u2028b", "c\u2029d", "e\x85f", "g\x00h", "🙂 ü", "i\r\nj"]
+    provider.when("", Reply(echo=True))
+    data = b"\xef\xbb\xbf" + "\r\n".join(line(n, text) for n, text in enumerate(texts)).encode()
+    done = await run(client, worker, await create(client, data))
+    assert counts(done) == (6, 6, 0)
+    found = await rows(client, done.output_file_id)
+    said = [json.loads(row["response"]["body"]["choices"][0]["message"]["content"]) for row in found]
+    assert [messages[0]["content"] for messages in said] == texts
+
+
+async def test_cancelling_keeps_what_was_answered(
+    client: openai.AsyncOpenAI, worker: LocalWorker, api: Api
+) -> None:
+    batch = await create(client, "\n".join(map(line, range(10))))
+    while counts(await client.batches.retrieve(batch.id))[1] < 4:
+        await worker.slices.run(batch.id)
+    assert (await client.batches.cancel(batch.id)).status == "cancelling"
+    assert (await client.batches.cancel(batch.id)).status == "cancelling"
+    done = await run(client, worker, await client.batches.retrieve(batch.id))
+    assert done.status == "cancelled"
+    assert (await client.batches.cancel(batch.id)).status == "cancelled"
+    kept = await rows(client, done.output_file_id)
+    assert 4 <= len(kept) <= 5
+    left = await rows(client, done.error_file_id)
+    assert {row["error"]["code"] for row in left} == {"batch_cancelled"}
+    assert len(kept) + len(left) == 10
+    finished = await run(client, worker, await create(client, line(0)))
+    with pytest.raises(openai.ConflictError, match="completed"):
+        await client.batches.cancel(finished.id)
+
+
+async def test_what_the_window_leaves_undone_has_expired(
+    client: openai.AsyncOpenAI, worker: LocalWorker, api: Api
+) -> None:
+    batch = await create(client, "\n".join(map(line, range(10))), completion_window="2s")
+    while counts(await client.batches.retrieve(batch.id))[1] < 3:
+        await worker.slices.run(batch.id)
+    await eventually(lambda: _expired(api.store, worker, batch.id))
+    done = await run(client, worker, await client.batches.retrieve(batch.id))
+    assert (done.status, counts(done)[1]) == ("expired", 3)
+    assert done.expired_at is not None
+    assert len(await rows(client, done.output_file_id)) == 3
+    left = await rows(client, done.error_file_id)
+    assert [(row["custom_id"], row["error"]["code"]) for row in left] == [
+        (f"id-{number}", "batch_expired") for number in range(3, 10)
+    ]
+
+
+async def _expired(store: TurnClient, worker: LocalWorker, batch_id: str) -> bool:
+    await worker.reaper.tick()
+    return (await store.batch(batch_id)).state == "finalizing"
+
+
+async def test_only_failed_lines_are_run_again(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider, api: Api
+) -> None:
+    for number in (1, 4, 6):
+        provider.when(f"question {number}.", failure(400), times=1)
+    done = await run(client, worker, await create(client, "\n".join(map(line, range(8)))))
+    assert counts(done) == (8, 5, 3)
+    before = len(provider.calls)
+    reply = await api.http.post(f"/v1/batches/{done.id}/retry")
+    assert (reply.status_code, reply.json()["status"]) == (200, "in_progress")
+    again = await run(client, worker, await client.batches.retrieve(done.id))
+    assert (again.status, counts(again), again.error_file_id) == ("completed", (8, 8, 0), None)
+    assert len(provider.calls) - before == 3
+    assert again.output_file_id != done.output_file_id
+    found = await rows(client, again.output_file_id)
+    assert [row["custom_id"] for row in found] == [f"id-{number}" for number in range(8)]
+    refused = await api.http.post(f"/v1/batches/{done.id}/retry")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "nothing_to_retry")
+
+
+async def test_what_is_asked_twice_is_answered_once(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    lines = [line(number, f"the same {number % 6}", temperature=0) for number in range(10)]
+    done = await run(client, worker, await create(client, "\n".join(lines)))
+    assert (counts(done), len(provider.calls)) == ((10, 10, 0), 6)
+    assert done.model_extra is not None
+    assert done.model_extra["saved_calls"] == 4
+    found = await rows(client, done.output_file_id)
+    assert [row["custom_id"] for row in found] == [f"id-{number}" for number in range(10)]
+    bodies = [row["response"]["body"] for row in found]
+    assert bodies[6:] == bodies[:4]
+
+
+async def test_a_key_makes_one_batch(client: openai.AsyncOpenAI, api: Api) -> None:
+    body = {"items": ["one", "two"]}
+    posted = [
+        await api.http.post("/v1/batches", json=body, headers={"Idempotency-Key": "k"}) for _ in range(2)
+    ]
+    assert posted[0].json()["id"] == posted[1].json()["id"]
+    assert [reply.headers.get("idempotent-replayed") for reply in posted] == [None, "true"]
+    other = await api.http.post("/v1/batches", json={"items": ["x"]}, headers={"Idempotency-Key": "k"})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_mismatch")
+
+
+async def test_batches_are_listed_page_by_page(client: openai.AsyncOpenAI, api: Api) -> None:
+    made = [(await api.http.post("/v1/batches", json={"items": ["x"]})).json()["id"] for _ in range(5)]
+    page = await client.batches.list(limit=2)
+    assert page.has_more
+    found = [batch.id async for batch in client.batches.list(limit=2)]
+    assert sorted(found) == sorted(made)
+    assert (await api.http.delete(f"/v1/batches/{made[0]}")).status_code == 409
+    await client.batches.cancel(made[0])
+    assert (await api.http.delete(f"/v1/batches/{made[0]}")).json()["deleted"] is True
+    assert made[0] not in [batch.id async for batch in client.batches.list()]
+    with pytest.raises(openai.NotFoundError):
+        await client.batches.retrieve(made[0])
+
+
+async def test_events_can_be_followed_and_resumed(
+    client: openai.AsyncOpenAI, worker: LocalWorker, api: Api
+) -> None:
+    done = await run(client, worker, await create(client, "\n".join(map(line, range(4)))))
+    path = f"/v1/batches/{done.id}/events"
+    events = _events((await api.http.get(path)).text)
+    assert [name for name, _, _ in events] == ["row"] * 4 + ["done"]
+    assert [number for _, number, _ in events[:4]] == [1, 2, 3, 4]
+    assert events[0][2]["response"]["status_code"] == 200
+    assert events[-1][2]["status"] == "completed"
+    later = _events((await api.http.get(path, headers={"Last-Event-ID": "3"})).text)
+    assert later == events[3:]
+    assert (await api.http.get(path, params={"after": 5})).status_code == 400
+
+
+def _events(text: str) -> list[tuple[str, int | None, Any]]:
+    found = []
+    for block in text.split("\n\n"):
+        fields = dict(part.split(": ", 1) for part in block.split("\n") if part and not part.startswith(":"))
+        if fields:
+            number = int(fields["id"]) if "id" in fields else None
+            found.append((fields["event"], number, json.loads(fields["data"])))
+    return found
+
+
+async def test_a_paused_batch_waits(api: Api, worker: LocalWorker, provider: FakeProvider) -> None:
+    batch_id = (await api.http.post("/v1/batches", json={"items": ["one", "two"]})).json()["id"]
+    path = f"/v1/batches/{batch_id}"
+    assert (await api.http.post(f"{path}/pause")).json()["paused_at"] is not None
+    await worker.slices.run(batch_id)
+    assert len(provider.calls) == 0
+    assert (await api.http.post(f"{path}/resume")).json()["paused_at"] is None
+    while (await api.http.get(path)).json()["status"] == "in_progress":
+        await worker.slices.run(batch_id)
+    refused = await api.http.post(f"{path}/pause")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "batch_not_running")
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"input_file_id": "file-00" + "0" * 20}, "input_file_id"),
+        ({"completion_window": "soon"}, "completion_window"),
+        ({"completion_window": "31d"}, "completion_window"),
+        ({"endpoint": "/v1/embeddings"}, "endpoint"),
+        ({"model": "m"}, "model"),
+        ({"items": ["x"]}, "input_file_id"),
+        ({"metadata": {"on_invalid": "maybe"}}, "metadata.on_invalid"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after.seconds"),
+    ],
+)
+async def test_a_wrong_field_is_named(
+    client: openai.AsyncOpenAI, api: Api, change: dict[str, Any], param: str
+) -> None:
+    file = await client.files.create(file=("q.jsonl", line(1).encode()), purpose="batch")
+    body = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h", **change}
+    reply = await api.http.post("/v1/batches", json=body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
+
+
+async def test_another_provider_answers_in_openais_words(start: Start, provider: FakeProvider) -> None:
+    api = await start()
+    asked = {"model": "offline", "input": "Hello?", "instructions": "Be brief.", "max_output_tokens": 4}
+    wrong = {"model": "offline", "input": "Hello?", "top_logprobs": 3}
+    data = "\n".join(
+        json.dumps({"custom_id": name, "method": "POST", "url": "/v1/responses", "body": body})
+        for name, body in (("good", asked), ("wrong", wrong))
+    )
+    async with (
+        LocalWorker(api.store, provider, PROVIDER="offline", MODEL="offline") as worker,
+        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client,
+    ):
+        done = await run(client, worker, await create(client, data, endpoint="/v1/responses"))
+        (row,) = await rows(client, done.output_file_id)
+        body = row["response"]["body"]
+        assert (row["custom_id"], body["object"], body["usage"]["output_tokens"]) == ("good", "response", 4)
+        (refused,) = await rows(client, done.error_file_id)
+        assert refused["error"]["code"] == "provider_refused"
+        assert "top_logprobs" in refused["error"]["message"]

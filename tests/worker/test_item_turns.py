@@ -1,0 +1,145 @@
+"""Items that continue a conversation, run as turns of it by the slice runner."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from aiforge.testing import FakeProvider, Gate, Reply, ToolCall, failure
+from tests.support.runners import LocalWorker
+from tests.support.turns import claim
+from tests.support.turns import submit as submit_turn
+from tests.support.waiting import eventually
+from worker import item_turns
+from worker.contract.client import TurnClient
+from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
+
+pytestmark = pytest.mark.anyio
+
+
+async def submit(client: TurnClient, *items: tuple[str, str | None]) -> Batch:
+    """A batch of (message, conversation)."""
+    made = [BatchItem(message=message, conversation=conversation) for message, conversation in items]
+    return await client.submit_batch(BatchRequest(items=made, system_prompt="Be brief."))
+
+
+async def run_all(client: TurnClient, worker: LocalWorker, batch: Batch) -> Batch:
+    while (batch := await client.batch(batch.batch_id)).state is BatchState.IN_PROGRESS:
+        await worker.slices.run(batch.batch_id)
+    return batch
+
+
+async def said(client: TurnClient, conversation: str) -> list[object]:
+    """What the user said, in order."""
+    messages = await client.messages(conversation)
+    return [message.content for message in messages if message.role == "user"]
+
+
+async def test_lines_are_turns_that_remember(client: TurnClient, provider: FakeProvider) -> None:
+    provider.when("two", failure(400))
+    batch = await submit(client, ("one", "a"), ("alone", None), ("two", "a"), ("three", "a"))
+    async with LocalWorker(client, provider) as worker:
+        done = await run_all(client, worker, batch)
+    assert (done.state, done.completed, done.failed) == (BatchState.COMPLETED, 3, 1)
+    assert await said(client, "a") == ["one", "three"]
+    third = next(call for call in provider.calls if call.question == "three")
+    assert [message["role"] for message in third.messages] == ["system", "user", "assistant", "user"]
+    rows = await client.results(batch.batch_id)
+    assert [row.error.code if row.error else None for row in rows] == [None, None, "provider_refused", None]
+    assert all(row.attempts == 1 for row in rows)
+
+
+async def test_the_batch_costs_what_its_turns_and_items_cost(
+    client: TurnClient, provider: FakeProvider
+) -> None:
+    provider.when("two", failure(503), times=1)
+    batch = await submit(client, ("one", "a"), ("alone", None), ("two", "a"))
+    async with LocalWorker(client, provider) as worker:
+        done = await run_all(client, worker, batch)
+    rows = await client.results(batch.batch_id)
+    assert done.cost == sum((row.cost or 0 for row in rows), Decimal(0)) > 0
+    totals = (await client.stats()).totals["openai", "gpt-4o-mini"]
+    assert (totals["usd"], int(totals["input"])) == (done.cost, done.usage.input_tokens)
+    assert sum((usage.cost or 0 for usage in await client.usage()), Decimal(0)) == done.cost
+
+
+async def test_a_busy_conversation_is_waited_for(
+    client: TurnClient, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(item_turns, "LOOK_SECONDS", 0.2)
+    other = await submit_turn(client, "mine", conversation_id="a")
+    running = await claim(client.turns, other)
+    batch = await submit(client, ("line", "a"))
+    async with LocalWorker(client, provider) as worker:
+        slice_run = worker.start_slice(batch.batch_id)
+
+        async def in_line() -> bool:
+            return len((await client.line("a")).waiting) == 1
+
+        await eventually(in_line)
+        await running.answer("done")
+        await slice_run
+    assert await said(client, "a") == ["mine", "line"]
+    assert (await client.batch(batch.batch_id)).completed == 1
+
+
+async def test_a_conversation_that_stays_busy_is_given_up(
+    client: TurnClient, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(item_turns, "BUSY_SECONDS", 0.0)
+    await claim(client.turns, await submit_turn(client, "mine", conversation_id="a"))
+    batch = await submit(client, ("line", "a"))
+    async with LocalWorker(client, provider) as worker:
+        await run_all(client, worker, batch)
+    (row,) = await client.results(batch.batch_id)
+    assert row.error is not None
+    assert (row.error.code, row.error.retryable) == ("conversation_busy", True)
+    assert (await client.line("a")).waiting == []
+
+
+async def test_an_erased_conversation_is_an_error_and_the_next_line_begins_it_anew(
+    client: TurnClient, provider: FakeProvider
+) -> None:
+    provider.when("one", Reply(chunks=["x", Gate("never")]))
+    batch = await submit(client, ("one", "a"), ("two", "a"))
+    async with LocalWorker(client, provider) as worker:
+        running = worker.start_slice(batch.batch_id)
+        await provider.wait_until_async(lambda: len(provider.calls) == 1)
+        turn_id, _, _ = (provider.calls[0].call_id or "").partition(".")
+        await client.erase("a")
+        worker.leases.stop(turn_id, "lost")
+        await running
+        await run_all(client, worker, batch)
+    rows = await client.results(batch.batch_id)
+    assert [row.error.code if row.error else None for row in rows] == ["conversation_erased", None]
+    assert await said(client, "a") == ["two"]
+
+
+async def test_a_question_to_a_human_ends_the_line(client: TurnClient, provider: FakeProvider) -> None:
+    asks = Reply(tool_calls=[ToolCall("ask_human", {"question": "Which one?"})])
+    provider.when("one", asks, times=1)
+    items = [BatchItem(message=message, conversation="a") for message in ("one", "two")]
+    batch = await client.submit_batch(BatchRequest(items=items, tools=["ask_human"]))
+    async with LocalWorker(client, provider) as worker:
+        done = await run_all(client, worker, batch)
+    first, second = await client.results(batch.batch_id)
+    assert first.error is not None
+    assert (first.error.code, second.status) == ("invalid_config", "ok")
+    assert done.cost == (await client.stats()).totals["openai", "gpt-4o-mini"]["usd"]
+
+
+async def test_a_drained_worker_hands_both_back(client: TurnClient, provider: FakeProvider) -> None:
+    provider.when("one", Reply(chunks=["x", Gate("never")]), times=1)
+    batch = await submit(client, ("one", "a"), ("two", "a"))
+    async with LocalWorker(client, provider) as worker:
+        running = worker.start_slice(batch.batch_id)
+        await provider.wait_until_async(lambda: len(provider.calls) == 1)
+        worker.leases.stop_all("handed_back")
+        await running
+        assert (await client.stats()).running == 0
+    async with LocalWorker(client, provider) as other:
+        done = await run_all(client, other, batch)
+    assert (done.completed, len(provider.calls)) == (2, 3)
+    assert await said(client, "a") == ["one", "two"]
+    assert done.cost == (await client.stats()).totals["openai", "gpt-4o-mini"]["usd"]

@@ -1,0 +1,10 @@
+-- Deletes a batch that is over with everything that is known of it; its files stay.
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- ARGV batch_id
+-- Returns the state it was in, or '' when there is no such batch.
+local key, batch_id = batch_keys(), ARGV[1]
+local record = redis.call('HMGET', key.batch, 'state', 'tenant')
+if not record[1] or not OVER[record[1]] then return record[1] or '' end
+redis.call('ZREM', key.batches .. record[2], batch_id)
+for _, name in ipairs(LASTING) do redis.call('UNLINK', key[name]) end
+return record[1]
