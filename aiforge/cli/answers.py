@@ -1,86 +1,56 @@
-"""Writing the answers of a batch as JSONL or CSV, one row for each question and in its order."""
+"""Where the answers of a batch go: a file beside the questions, or stdout."""
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, cast
 
-from aiforge.cli.output import as_json
-from aiforge.cli.questions import Format, Question
 from aiforge.client import Row
-
-COLUMNS: Final = (
-    "index",
-    "id",
-    "question",
-    "status",
-    "error_code",
-    "answer",
-    "model",
-    "input_tokens",
-    "output_tokens",
-    "cost_usd",
-    "latency_ms",
-    "attempts",
-)
+from aiforge.client.options import Options
+from aiforge.questions.output import Output
+from aiforge.questions.reading import Questions, format_of
+from aiforge.questions.shape import shape_for
 
 
-class Answers:
-    """Rows go out as they come, so what is written so far can be read at any time."""
-
-    def __init__(self, out: IO[str], format_: Format) -> None:
-        self._out = out
-        self._csv = csv.writer(out, lineterminator="\n") if format_ == "csv" else None
-        if self._csv:
-            self._csv.writerow(COLUMNS)
-        self.written = 0
-
-    def write(self, index: int, question: Question, row: Row) -> None:
-        """`index` counts over the whole input, which may be several batches."""
-        record = _record(index, question, row)
-        if self._csv:
-            self._csv.writerow([_cell(record[name]) for name in COLUMNS])
-        else:
-            self._out.write(as_json(record) + "\n")
-        self.written += 1
-
-    def flush(self) -> None:
-        self._out.flush()
+def output(name: str, questions: Questions, options: Options) -> Output:
+    """The output of that name, stdout for `-`; nothing is written yet. Raises UnclearError."""
+    shape = shape_for(questions, format_of(name))
+    return Output(
+        sys.stdout.buffer if name == "-" else Path(name), shape, questions, cast(dict[str, Any], options)
+    )
 
 
-@contextmanager
-def writing(name: str, format_: Format) -> Iterator[Answers]:
-    """Answers into a file, or into stdout for `-`."""
-    with ExitStack() as stack:
-        out: IO[str] = sys.stdout
-        if name != "-":
-            out = stack.enter_context(Path(name).open("w", encoding="utf-8", newline=""))
-        answers = Answers(out, format_)
-        yield answers
-        answers.flush()
-
-
-def _record(index: int, question: Question, row: Row) -> Mapping[str, Any]:
+def record(row: Row) -> dict[str, Any]:
+    """What an output's row says about an answer."""
     usage = row.usage
     return {
-        "index": index,
-        "id": question.id,
-        "question": question.text,
         "status": row.status,
-        "error_code": row.error.code if row.error else None,
-        "answer": row.answer,
+        "error_class": row.error.code if row.error else None,
+        "answer": row.answer if row.response is None else _text(row.response.get("body")),
         "model": row.model,
         "input_tokens": usage.input_tokens if usage else None,
         "output_tokens": usage.output_tokens if usage else None,
         "cost_usd": None if row.cost is None else f"{row.cost:f}",
-        "latency_ms": None if row.latency_ms is None else round(row.latency_ms, 1),
+        "latency_s": None if row.latency_ms is None else round(row.latency_ms / 1000, 4),
         "attempts": row.attempts,
+        "error_message": row.error.message if row.error else None,
     }
 
 
-def _cell(value: Any) -> Any:
-    return as_json(value) if isinstance(value, list) else value
+def _text(body: Any) -> str | None:
+    """The text of a reply in the form of chat completions or of responses; None where there is none."""
+    if not isinstance(body, dict):
+        return None
+    choices = body.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        content = (choices[0].get("message") or {}).get("content")
+        return content if isinstance(content, str) else None
+    parts = [
+        part.get("text")
+        for item in body.get("output") or []
+        if isinstance(item, dict) and item.get("type") == "message"
+        for part in item.get("content") or []
+        if isinstance(part, dict) and part.get("type") == "output_text"
+    ]
+    return "".join(part for part in parts if isinstance(part, str)) or None

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import typer
 
 from aiforge.cli import (
-    batch,
     chat,
     config,
-    conversations,
-    dead,
     demo,
     doctor,
     playground,
@@ -25,6 +22,7 @@ from aiforge.cli import (
     usage,
 )
 from aiforge.cli.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
+from aiforge.cli.groups import GROUPS
 from aiforge.cli.output import problem
 from aiforge.client import APIError, ClientError, UnauthorizedError
 from aiforge.core.types import ConfigError
@@ -65,22 +63,7 @@ def build() -> typer.Typer:
 
 
 def _add_groups(app: typer.Typer) -> None:
-    groups: dict[tuple[str, str], dict[str, Callable[..., None]]] = {
-        ("batch", "Answer many questions."): {"run": batch.run},
-        ("conversations", "List conversations, erase one, take one elsewhere."): {
-            "list": conversations.list_conversations,
-            "rm": conversations.rm,
-            "export": conversations.export,
-            "import": conversations.import_,
-        },
-        ("dead", "Turns that were given up because every worker that ran them died."): {
-            "list": dead.list_dead,
-            "show": dead.show,
-            "requeue": dead.requeue,
-            "drop": dead.drop,
-        },
-    }
-    for (name, says), commands in groups.items():
+    for (name, says), commands in GROUPS.items():
         group = typer.Typer(help=says, no_args_is_help=True, rich_markup_mode=None)
         for verb, command in commands.items():
             group.command(verb)(command)

@@ -68,7 +68,7 @@ def read_text(message: str, name: str = "message") -> str:
     return text
 
 
-def moment(value: str | None) -> float | None:
+def moment(value: str | None, option: str = "--run-after") -> float | None:
     """Unix seconds of `90s`, `10m`, `2h`, `1d` from now, or of a time such as 2030-01-31T08:00."""
     if value is None:
         return None
@@ -79,5 +79,5 @@ def moment(value: str | None) -> float | None:
         return datetime.fromisoformat(value).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(
-            "--run-after: 90s, 10m, 2h or 1d from now, or a time such as 2030-01-31T08:00"
+            f"{option}: 90s, 10m, 2h or 1d from now, or a time such as 2030-01-31T08:00"
         ) from None

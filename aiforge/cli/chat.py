@@ -19,6 +19,7 @@ from aiforge.cli.arguments import (
     TurnArgument,
     moment,
     read_text,
+    whole,
 )
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError
@@ -104,6 +105,14 @@ def submit(
     run_after: Annotated[
         str | None, typer.Option(metavar="WHEN", help="90s, 10m, 2h, 1d from now, or 2030-01-31T08:00.")
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Submitted again with the same key within a day, the message is taken once.",
+            callback=whole,
+        ),
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the end of the turn.")] = 0,
     json: JsonOption = False,
 ) -> None:
@@ -117,7 +126,7 @@ def submit(
         run_after=moment(run_after),
     )
     with connected(start=False) as client:
-        turn = client.submit(text, conversation_id=conversation, **options)
+        turn = client.submit(text, conversation_id=conversation, idempotency_key=key, **options)
         if wait:
             turn = client.wait(turn.turn_id, wait)
     data(as_json(turn) if json else turn.turn_id)

@@ -25,11 +25,18 @@ def running_url(configuration: Configuration) -> str | None:
 @contextmanager
 def connected(*, start: bool) -> Iterator[Client]:
     """A client of the running service; when there is none, one is started or CommandError raised."""
+    with attached(start=start) as (client, _):
+        yield client
+
+
+@contextmanager
+def attached(*, start: bool) -> Iterator[tuple[Client, bool]]:
+    """The same, and whether the service will be there when this command has ended."""
     configuration = settings.load()
     url = running_url(configuration)
     if url is not None:
         with Client(url, token=configuration.service.token) as client:
-            yield client
+            yield client, True
     elif start:
         must_be_installed(", or set AIFORGE_API_URL to use a service that runs elsewhere")
         note("nothing is running here, so a temporary stack is used (`aiforge up` keeps one running)")
@@ -37,6 +44,6 @@ def connected(*, start: bool) -> Iterator[Client]:
             Stack(configuration, free_ports=True) as stack,
             Client(stack.api_url, token=configuration.service.token) as client,
         ):
-            yield client
+            yield client, False
     else:
         raise CommandError("nothing is running here: start `aiforge up`, or set AIFORGE_API_URL")

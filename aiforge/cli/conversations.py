@@ -13,6 +13,7 @@ import typer
 from aiforge.cli.arguments import ConversationArgument, JsonOption, whole
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError, UsageError
+from aiforge.cli.history import NoteOption, notes
 from aiforge.cli.output import as_json, data, note, when
 from aiforge.client import Conversation, Export
 
@@ -20,11 +21,15 @@ from aiforge.client import Conversation, Export
 def list_conversations(
     *,
     limit: Annotated[int | None, typer.Option(min=1, help="How many; all when left out.")] = None,
+    busy: Annotated[
+        bool | None, typer.Option("--busy/--idle", help="Only those with a turn under way, or without.")
+    ] = None,
+    metadata: NoteOption = None,
     json: JsonOption = False,
 ) -> None:
     """List conversations by their latest turn, the newest first; with --json one object a line."""
     with connected(start=False) as client:
-        for found in islice(client.conversations(), limit):
+        for found in islice(client.conversations(busy=busy, metadata=notes(metadata)), limit):
             data(as_json(found) if json else _line(found))
 
 

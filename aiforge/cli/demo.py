@@ -11,16 +11,17 @@ from rich.table import Table
 from rich.text import Text
 
 import aiforge
-from aiforge.cli import chat, questions, settings
-from aiforge.cli.batch import answer_all
+from aiforge.cli import answers, chat, questions, settings
 from aiforge.cli.errors import CommandError, UsageError
+from aiforge.cli.job import answer_all
 from aiforge.cli.output import duration, note, screen
 from aiforge.cli.packages import must_be_installed
 from aiforge.cli.progress import Tally
+from aiforge.cli.runs import Run
 from aiforge.cli.stack import Stack
 from aiforge.cli.transcript import Transcript
 from aiforge.client import Client, Turn
-from aiforge.client.options import Options
+from aiforge.client.options import BatchOptions, Options
 
 QUESTIONS: Final = Path("examples") / "faq.jsonl"
 CHAT_MESSAGE: Final = (
@@ -40,14 +41,18 @@ def demo(
     """
     must_be_installed()
     configuration = settings.load()
-    found = questions.read(str(source or _shipped()), None, None)
     begun = time.monotonic()
-    with Stack(configuration, free_ports=True) as stack:
+    with (
+        questions.opened(str(source or _shipped())) as found,
+        Stack(configuration, free_ports=True) as stack,
+    ):
         note(f"ready at {stack.api_url}, provider {stack.provider}")
         target = _new_file(configuration.data_dir)
         with Client(stack.api_url, token=configuration.service.token) as client:
-            _title(f"A batch of {len(found.rows)} questions")
-            tally = answer_all(client, found, str(target), Options())
+            _title(f"A batch of {found.count} questions")
+            with answers.output(str(target), found, Options()) as out:
+                out.begin()
+                tally = answer_all(client, out, Run(str(target)), BatchOptions())
             _title("One chat turn")
             screen().print(Text(f"> {CHAT_MESSAGE}", style="dim"))
             turn, transcript = chat.answer(client, client.submit(CHAT_MESSAGE))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -19,7 +20,7 @@ from aiforge.cli.embedded import is_locked
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import as_json, data, screen
 from aiforge.cli.ports import is_free
-from aiforge.cli.redis_probe import ProbeError
+from aiforge.cli.redis_probe import Answers, ProbeError
 from aiforge.cli.settings import Configuration
 from aiforge.cli.show_settings import Shown
 from aiforge.client import Client, ClientError
@@ -153,9 +154,17 @@ def _redis(configuration: Configuration) -> Finding:
     if url is None:
         return Finding("Redis", "idle", "embedded, not running", "`aiforge up` starts it")
     try:
-        server = redis_probe.ask(url)
+        found = [(at, redis_probe.ask(at)) for at in redis_probe.servers(url)]
     except ProbeError as error:
         return Finding("Redis", "wrong", f"{where}: {error}", "start it, or correct AIFORGE_REDIS_URL")
+    if len(found) == 1:
+        return _fit(where, found[0][1])
+    findings = [_fit(f"{where}, {urlsplit(at).netloc.rpartition('@')[2]}", server) for at, server in found]
+    wrong = [finding for finding in findings if finding.verdict == "wrong"]
+    return wrong[0] if wrong else _fit(f"{where}, cluster of {len(found)} primaries", found[0][1])
+
+
+def _fit(where: str, server: Answers) -> Finding:
     what = f"{where}, {server.name} {server.version}"
     if tuple(map(int, server.version.split(".")[:2])) < OLDEST_REDIS:
         return Finding("Redis", "wrong", what, "use Redis 7.0, Valkey 7.2 or newer")

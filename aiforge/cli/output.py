@@ -8,12 +8,12 @@ import sys
 from datetime import datetime
 from typing import Final
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from aiforge.questions import jsonl
+
 _ESCAPES: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def data(text: str, end: str = "\n") -> None:
 
 def as_json(value: object) -> str:
     """One line of JSON that every reader takes for one line."""
-    return msgspec.json.encode(value).decode().translate(_LINE_BREAKS)
+    return jsonl.as_json(value)
 
 
 def when(seconds: float | None) -> str:

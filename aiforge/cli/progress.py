@@ -23,8 +23,13 @@ RATE_SECONDS: Final = 10.0
 LINE_SECONDS: Final = 5.0
 FRAMES_PER_SECOND: Final = 8
 WIDEST_BAR: Final = 28
-TEXT_WIDTH: Final = 72
+TEXT_WIDTH: Final = 88
 """What stands beside the bar, at its usual length."""
+
+
+def dollars(amount: Decimal) -> str:
+    """Small amounts to a hundredth of a cent."""
+    return f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
 class Tally:
@@ -37,6 +42,10 @@ class Tally:
         self.tokens = 0
         self.cost = Decimal(0)
         self.unpriced = 0
+        self.saved = 0
+        self.retried = 0
+        """Items that took more than one provider call, among the rows that were read."""
+        self._begun = (0, 0)
         self._started = time.monotonic()
         self._ended: float | None = None
         self._past: deque[tuple[float, int, int]] = deque([(self._started, 0, 0)])
@@ -49,6 +58,13 @@ class Tally:
     def elapsed(self) -> float:
         return (self._ended or time.monotonic()) - self._started
 
+    def begin(self, batches: Iterable[Batch]) -> None:
+        """Take batches that may have come some way already; rates count from here."""
+        self.update(batches)
+        self._begun = (self.done, self.tokens)
+        self._started = time.monotonic()
+        self._past = deque([(self._started, *self._begun)])
+
     def update(self, batches: Iterable[Batch]) -> None:
         """Take the batches as they are now."""
         now = time.monotonic()
@@ -58,6 +74,7 @@ class Tally:
         self.tokens = sum(batch.usage.input_tokens + batch.usage.output_tokens for batch in seen)
         self.cost = sum((batch.cost for batch in seen), Decimal(0))
         self.unpriced = sum(batch.unpriced_calls for batch in seen)
+        self.saved = sum(batch.saved_calls for batch in seen)
         self._past.append((now, self.done, self.tokens))
         while len(self._past) > 2 and now - self._past[0][0] > RATE_SECONDS:
             self._past.popleft()
@@ -65,7 +82,7 @@ class Tally:
     def end(self) -> None:
         """From now on rates are those of the whole run."""
         self._ended = time.monotonic()
-        self._past = deque([(self._started, 0, 0), (self._ended, self.done, self.tokens)])
+        self._past = deque([(self._started, *self._begun), (self._ended, self.done, self.tokens)])
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -76,8 +93,16 @@ class Tally:
 
     @property
     def money(self) -> str:
-        known = f"${self.cost:.4f}" if self.cost < 1 else f"${self.cost:,.2f}"
+        known = dollars(self.cost)
+        if self._ended is None and self.cost and 0 < self.done < self.total:
+            known += f" of about {dollars(self.cost / self.done * self.total)}"
         return f"{known} + {self.unpriced} unpriced" if self.unpriced else known
+
+    @property
+    def counts(self) -> list[str]:
+        """What is said of the items beside how many are done and have failed."""
+        told = ((self.retried, "retried"), (self.saved, "saved"))
+        return [f"{count} {what}" for count, what in told if count]
 
     @property
     def time(self) -> str:
@@ -90,8 +115,8 @@ class Tally:
     def line(self) -> str:
         items, tokens = self.rates
         return (
-            f"{self.done}/{self.total} done, {self.failed} failed, {items:.1f} items/s, "
-            f"{tokens:,.0f} tokens/s, {self.money}, {self.time}"
+            f"{self.done}/{self.total} done, {', '.join([f'{self.failed} failed', *self.counts])}, "
+            f"{items:.1f} items/s, {tokens:,.0f} tokens/s, {self.money}, {self.time}"
         )
 
 
@@ -107,6 +132,7 @@ class Bar:
         cells: list[RenderableType] = [
             Text(f"{tally.done}/{tally.total}", style="bold"),
             Text(f"{tally.failed} failed", style="red" if tally.failed else "dim"),
+            *(Text(told, style="dim") for told in tally.counts),
             f"{items:.1f} items/s",
             f"{tokens:,.0f} tokens/s",
             tally.money,

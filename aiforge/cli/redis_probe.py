@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import closing
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import unquote, urlsplit
+
+from aiforge.core.topology import Address, Topology, topology_of
 
 SECONDS: Final = 3.0
 DEFAULT_PORT: Final = 6379
@@ -28,13 +30,36 @@ class Answers:
         self.max_memory = int(info.get("maxmemory", "0"))
 
 
+def servers(url: str) -> list[str]:
+    """The URLs of the servers that hold data: one, the primary behind Sentinels, or a cluster's primaries.
+
+    Raises ProbeError when nobody says which they are.
+    """
+    why = ProbeError("nobody to ask")
+    try:
+        topology = topology_of(url)
+    except ValueError as error:
+        raise ProbeError(str(error)) from None
+    for address in topology.addresses:
+        try:
+            if topology.kind == "cluster":
+                return _primaries(topology, _said(topology.at(address), "CLUSTER", "SLOTS"))
+            place = topology.sentinel_at(address)
+            return _primaries(topology, _said(place, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", topology.service))
+        except (OSError, ValueError) as error:
+            why = ProbeError(f"{address}: {error}")
+    if topology.kind == "server":
+        return [url]
+    raise why
+
+
 def ask(url: str) -> Answers:
     """Raises ProbeError when the server cannot be reached or does not let us in."""
     try:
         with closing(_connect(url)) as connection, connection.makefile("rb") as reader:
             for command in (*_login(url), ("PING",)):
                 _call(connection, reader, *command)
-            text = "".join(
+            text = "\r\n".join(
                 _call(connection, reader, "INFO", part) for part in ("server", "memory", "persistence")
             )
     except (OSError, ValueError) as error:
@@ -63,13 +88,42 @@ def _login(url: str) -> list[tuple[str, ...]]:
     return [("AUTH", *((unquote(parts.username),) if parts.username else ()), unquote(parts.password))]
 
 
-def _call(connection: socket.socket, reader: BinaryIO, *words: str) -> str:
+def _said(url: str, *command: str) -> Any:
+    """A reply of any shape; raises OSError or ValueError."""
+    with closing(_connect(url)) as connection, connection.makefile("rb") as reader:
+        for login in _login(url):
+            _call(connection, reader, *login)
+        return _call(connection, reader, *command)
+
+
+def _primaries(topology: Topology, said: Any) -> list[str]:
+    if not said:
+        what = f"service {topology.service!r}" if topology.kind == "sentinel" else "slot"
+        raise ValueError(f"knows no {what}")
+    rows = [said] if topology.kind == "sentinel" else [row[2] for row in said]
+    return list(dict.fromkeys(topology.at(Address(host, int(port))) for host, port, *_ in rows))
+
+
+def _call(connection: socket.socket, reader: BinaryIO, *words: str) -> Any:
     encoded = [word.encode() for word in words]
     parts = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded)
     connection.sendall(b"*%d\r\n" % len(words) + parts)
+    return _reply(reader)
+
+
+def _reply(reader: BinaryIO) -> Any:
     line = reader.readline().decode().rstrip("\r\n")
-    if line.startswith("$"):
-        return reader.read(int(line[1:]) + 2).decode()
-    if not line.startswith("+"):
-        raise ValueError(line.removeprefix("-") or "the server closed the connection")
-    return line
+    kind, rest = line[:1], line[1:]
+    match kind:
+        case "$" if rest == "-1":
+            return None
+        case "$":
+            return reader.read(int(rest) + 2)[:-2].decode()
+        case "*":
+            return [_reply(reader) for _ in range(int(rest))]
+        case ":":
+            return int(rest)
+        case "+":
+            return rest
+        case _:
+            raise ValueError(rest or "the server closed the connection")

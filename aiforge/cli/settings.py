@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr
 
 from aiforge.cli.output import note
+from aiforge.core.setting_types import Limit
 from aiforge.core.settings import YAML_FILE, AIForgeSettings, Settings, read_yaml
 
 SECTIONS: Final = ("worker", "api")
@@ -33,6 +34,8 @@ class ServiceSettings(Settings):
     """Where the API is that commands talk to; unset is the one that runs here."""
     api_token: SecretStr | None = None
     """What is sent to the API as `Authorization: Bearer`."""
+    limits: dict[str, Limit] = Field(default_factory=dict)
+    """What all workers together may ask of a model, for a dry run."""
 
     @classmethod
     def _yaml(cls) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from aiforge.cli.show_settings import SERVICE_MODULES, names_of, settings_classes
-from aiforge.core.setting_types import McpServer, OwnModel
+from aiforge.core.setting_types import Endpoint, Limit, McpServer, OwnModel
 from aiforge.core.settings import PREFIX, AIForgeSettings, Seconds, SecondsOrZero
 from aiforge.core.types import ConfigError
 
@@ -45,7 +45,9 @@ SECTIONS: Final = {
 }
 PARTS: Final[dict[type[BaseModel], str]] = {
     OwnModel: f"An entry of `{PREFIX}MODELS`",
+    Endpoint: f"An entry of `{PREFIX}ENDPOINTS`",
     McpServer: f"An entry of `{PREFIX}MCP_SERVERS`",
+    Limit: f"An entry of `{PREFIX}LIMITS`",
 }
 _WORDS: Final[dict[Any, str]] = {
     SecretStr: "secret",

@@ -25,7 +25,7 @@ from aiforge.core.types import ConfigError
 
 CLIENT_MODULES: Final = ("aiforge.cli.settings",)
 SERVICE_MODULES: Final = ("worker.settings", "api.settings", *CLIENT_MODULES)
-_PASSWORD: Final = re.compile(r"(?<=://)([^@/]*:)?[^@/]+(?=@)")
+_PASSWORD: Final = re.compile(r"(?<=://)([^@/]*:)?[^@/]+(?=@)|(?<=password=)[^&]+")
 
 
 class Shown(msgspec.Struct, frozen=True):

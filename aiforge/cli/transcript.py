@@ -46,7 +46,7 @@ class Transcript:
                 note(f"← {name}" if ok else f"← {name} failed")
             case Reset(attempt=attempt):
                 self._end_line()
-                note(f"the worker was lost; attempt {attempt} starts over", style="yellow")
+                note(f"the answer starts over (attempt {attempt})", style="yellow")
             case Gap(first=first, last=last):
                 note(f"events {first} to {last} are no longer kept", style="yellow")
                 self._round += "…"

@@ -23,21 +23,27 @@ from aiforge.client.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from aiforge.client.file_calls import File
+from aiforge.client.provider_calls import ModelHealth
 from aiforge.client.results import (
     Batch,
     Conversation,
     Counts,
+    Diff,
     Erasure,
     Export,
     Failure,
+    Fire,
     Item,
     Message,
     Question,
     Queue,
     Row,
+    Schedule,
     Turn,
     UsageReport,
     UsageRow,
+    Version,
 )
 from aiforge.client.synchronous import Client
 
@@ -51,11 +57,15 @@ __all__ = [
     "ConflictError",
     "Conversation",
     "Counts",
+    "Diff",
     "Erasure",
     "Export",
     "Failure",
+    "File",
+    "Fire",
     "Item",
     "Message",
+    "ModelHealth",
     "NotFoundError",
     "ProtocolError",
     "Question",
@@ -63,10 +73,12 @@ __all__ = [
     "RateLimitedError",
     "RequestError",
     "Row",
+    "Schedule",
     "ServerError",
     "Turn",
     "UnauthorizedError",
     "UnreachableError",
     "UsageReport",
     "UsageRow",
+    "Version",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any, Final, Generic, TypeVar
+from typing import IO, Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -43,6 +43,15 @@ _NO_IDS: Final = frozenset({"", ".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """A file that is sent as a form with these fields, read while it goes out."""
+
+    name: str
+    file: IO[bytes]
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """One request. A `repeatable` one may be sent again when its answer was lost.
 
@@ -55,6 +64,7 @@ class Call(Generic[T]):
     params: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
+    form: Form | None = None
     seconds: float = ANSWER_SECONDS
     settled: bool = False
 
@@ -66,12 +76,15 @@ class Call(Generic[T]):
         headers = dict(self.headers)
         if self.content is not None:
             headers["Content-Type"] = "application/json"
+        form = self.form
         return client.build_request(
             self.method,
             self.path,
             params=dict(self.params),
             headers=headers,
             content=self.content,
+            data=None if form is None else dict(form.fields),
+            files=None if form is None else {"file": (form.name, form.file)},
             timeout=httpx.Timeout(self.seconds, connect=CONNECT_SECONDS),
         )
 
@@ -95,14 +108,15 @@ def http_options(base_url: str, token: str | None) -> dict[str, Any]:
     return {"base_url": url, "headers": headers, "trust_env": not here}
 
 
-def _one(kind: type[T]) -> Callable[[httpx.Response], T]:
+def one(kind: type[T]) -> Callable[[httpx.Response], T]:
+    """Reads an answer that is one object of this kind."""
     decoder = msgspec.json.Decoder(kind)
     return lambda response: decoder.decode(response.content)
 
 
-_turn: Final = _one(Turn)
-_conversation: Final = _one(Conversation)
-_batch: Final = _one(Batch)
+_turn: Final = one(Turn)
+_conversation: Final = one(Conversation)
+_batch: Final = one(Batch)
 _row: Final = msgspec.json.Decoder(Row)
 
 
@@ -126,16 +140,16 @@ class Listed(msgspec.Struct):
     next: str | None = None
 
 
-_messages: Final = _one(Page)
-_letters: Final = _one(Letters)
-_listed: Final = _one(Listed)
-_queue: Final = _one(Queue)
-_erasure: Final = _one(Erasure)
-_export: Final = _one(Export)
-_usage: Final = _one(UsageReport)
+_messages: Final = one(Page)
+_letters: Final = one(Letters)
+_listed: Final = one(Listed)
+_queue: Final = one(Queue)
+_erasure: Final = one(Erasure)
+_export: Final = one(Export)
+_usage: Final = one(UsageReport)
 
 
-def _nothing(response: httpx.Response) -> None:
+def nothing(response: httpx.Response) -> None:
     """The answer is that there is no error."""
 
 
@@ -145,13 +159,17 @@ def _rows(response: httpx.Response) -> list[Row]:
 
 
 def _body(fields: Mapping[str, Any]) -> bytes:
+    return as_json({name: value for name, value in fields.items() if value is not None})
+
+
+def as_json(fields: Mapping[str, Any]) -> bytes:
+    """A body of these fields; raises RequestError naming one that cannot be written."""
     given: dict[str, msgspec.Raw] = {}
     for name, value in fields.items():
-        if value is not None:
-            try:
-                given[name] = msgspec.Raw(_encode(value))
-            except UnicodeEncodeError:
-                raise RequestError(f"{name} holds a lone surrogate, which is no character") from None
+        try:
+            given[name] = msgspec.Raw(_encode(value))
+        except UnicodeEncodeError:
+            raise RequestError(f"{name} holds a lone surrogate, which is no character") from None
     return _encode(given)
 
 
@@ -218,7 +236,7 @@ def requeue_dead(turn_id: str) -> Call[Turn]:
 
 
 def drop_dead(turn_id: str) -> Call[None]:
-    return Call("DELETE", f"/v1/dead/{_id(turn_id)}", _nothing)
+    return Call("DELETE", f"/v1/dead/{_id(turn_id)}", nothing)
 
 
 def create_conversation(conversation_id: str | None, fields: Mapping[str, Any]) -> Call[Conversation]:
@@ -230,8 +248,14 @@ def conversation(conversation_id: str) -> Call[Conversation]:
     return Call("GET", f"/v1/conversations/{_id(conversation_id)}", _conversation)
 
 
-def conversations(before: str | None) -> Call[Listed]:
-    params = {"limit": str(PAGE_CONVERSATIONS)} | ({} if before is None else {"before": before})
+def conversations(before: str | None, busy: bool | None, metadata: Mapping[str, str] | None) -> Call[Listed]:
+    params: dict[str, str | Sequence[str]] = {"limit": str(PAGE_CONVERSATIONS)}
+    if before is not None:
+        params["before"] = before
+    if busy is not None:
+        params["busy"] = str(busy).lower()
+    if metadata:
+        params["metadata"] = [f"{key}={value}" for key, value in metadata.items()]
     return Call("GET", "/v1/conversations", _listed, params=params)
 
 
@@ -273,10 +297,13 @@ def messages(conversation_id: str, after: int, limit: int) -> Call[Page]:
     return Call("GET", f"/v1/conversations/{_id(conversation_id)}/messages", _messages, params=params)
 
 
-def submit_batch(items: Iterable[str | Item], fields: Mapping[str, Any]) -> Call[Batch]:
+def submit_batch(
+    items: Iterable[str | Item], fields: Mapping[str, Any], idempotency_key: str | None = None
+) -> Call[Batch]:
     whole = [Item(message=item) if isinstance(item, str) else item for item in items]
     body = _body({"items": whole, **fields})
-    return Call("POST", "/v1/batches", _batch, content=body, seconds=5 * ANSWER_SECONDS)
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    return Call("POST", "/v1/batches", _batch, headers=headers, content=body, seconds=5 * ANSWER_SECONDS)
 
 
 def batch(batch_id: str) -> Call[Batch]:
@@ -293,12 +320,22 @@ def results(batch_id: str, after: int, limit: int) -> Call[list[Row]]:
 
 
 def ready() -> Call[None]:
-    return Call("GET", "/readyz", _nothing, seconds=CONNECT_SECONDS)
+    return Call("GET", "/readyz", nothing, seconds=CONNECT_SECONDS)
 
 
 def events(turn_id: str) -> str:
     """The path of a turn's event stream."""
     return f"/v1/turns/{_id(turn_id)}/events"
+
+
+def path_of(collection: str, identifier: str) -> str:
+    """Where one thing of a collection is; raises RequestError for what can be no id."""
+    return f"/v1/{collection}/{_id(identifier)}"
+
+
+def conversation_path(conversation_id: str, part: str = "") -> str:
+    """Where a conversation is, or a part of it."""
+    return f"/v1/conversations/{_id(conversation_id)}" + (f"/{part}" if part else "")
 
 
 def _id(value: str) -> str:

@@ -6,6 +6,10 @@ from typing import Literal, TypeAlias, TypedDict
 
 OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "rollback"]
 """What becomes of a turn that meets a busy conversation."""
+Memory: TypeAlias = Literal["buffer", "summary", "none"]
+"""What a turn is shown of those before it."""
+CatchUp: TypeAlias = Literal["skip", "last", "all"]
+"""What becomes of a schedule's missed ticks: left out, made up for by one fire, or all fired."""
 Group: TypeAlias = Literal["day", "provider", "model", "purpose"]
 State: TypeAlias = Literal["scheduled", "queued", "running", "requires_action"]
 """Where a turn that has not ended can be."""
@@ -22,6 +26,28 @@ class Options(TypedDict, total=False):
     metadata: dict[str, str] | None
 
 
+class BatchOptions(Options, total=False):
+    """Of a batch of items."""
+
+    completion_window: str | None
+    """How long it may take, such as `24h`."""
+    dedupe: bool | None
+    """What is asked twice is answered once, whatever the temperature."""
+    max_cost: str | None
+    """USD as a decimal string; what would cost more is not asked any more."""
+
+
+class FileOptions(TypedDict, total=False):
+    """Of a batch that is a file of requests."""
+
+    metadata: dict[str, str] | None
+    """With `on_invalid` `skip`, lines that are wrong are left out."""
+    dedupe: bool | None
+    """What is asked twice is answered once, whatever the temperature."""
+    max_cost: str | None
+    """USD as a decimal string; what would cost more is not asked any more."""
+
+
 class TurnOptions(Options, total=False):
     """Of a turn alone."""
 
@@ -30,11 +56,31 @@ class TurnOptions(Options, total=False):
     """Unix seconds; the turn joins its conversation's line then."""
 
 
+class ScheduleOptions(TypedDict, total=False):
+    """Of a schedule; times are Unix seconds."""
+
+    timezone: str | None
+    conversation_id: str | None
+    """Where its turns go; without it each begins a conversation of its own."""
+    catch_up: CatchUp | None
+    starts_at: float | None
+    ends_at: float | None
+    paused: bool | None
+    metadata: dict[str, str] | None
+
+
+class ScheduledOptions(Options, total=False):
+    """Of the turn that a schedule posts."""
+
+    on_busy: OnBusy | None
+
+
 class ConversationOptions(TypedDict, total=False):
     """Of every turn of a conversation that does not say otherwise."""
 
     system_prompt: str | None
     model: str | None
+    memory: Memory | None
     memory_k: int | None
     metadata: dict[str, str] | None
     temperature: float | None
@@ -43,3 +89,19 @@ class ConversationOptions(TypedDict, total=False):
     on_busy: OnBusy | None
     ttl: int | None
     """Seconds that it lives after its last turn's end."""
+
+
+class ConversationChanges(TypedDict, total=False):
+    """Settings of a conversation that are to change; None is the service's default again."""
+
+    system_prompt: str | None
+    model: str | None
+    memory: Memory | None
+    memory_k: int | None
+    metadata: dict[str, str | None] | None
+    """Keys that are to change; one with None goes, all others stay."""
+    temperature: float | None
+    max_tokens: int | None
+    tools: list[str] | None
+    on_busy: OnBusy | None
+    ttl: int | None

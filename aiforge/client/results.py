@@ -67,8 +67,17 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str
     created_at: float | None = None
     messages: int = 0
+    version: int = 0
+    """The latest; each turn that is committed makes one, each checkout too."""
+    baseline: int = 0
+    """The oldest version that is kept; 0 is the empty conversation."""
+    revision: int = 0
+    """How often its settings were changed."""
+    busy: bool = False
+    """A turn of it runs, or waits for a worker or a human."""
     system_prompt: str | None = None
     model: str | None = None
+    memory: str = "buffer"
     memory_k: int | None = None
     metadata: dict[str, str] | None = None
     temperature: float | None = None
@@ -79,6 +88,19 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that it lives after its last turn's end; None is for ever."""
     last_turn_at: float | None = None
     """Known where conversations are listed."""
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a conversation: what made it, when, and how many messages the conversation has at it."""
+
+    version: int
+    kind: str
+    """`turn`, `checkout` or `snapshot`, which stands for all up to it or what the conversation came with."""
+    at: float
+    messages: int
+    turn_id: str | None = None
+    to: int | None = None
+    """The version that a checkout went back to."""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +117,38 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     turns: int
     stopped: int
+    schedules: int = 0
+    """How many schedules posted to it."""
+
+
+class Fire(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a schedule's tick (Unix seconds): a turn, a batch, or why it was refused."""
+
+    tick: int
+    turn_id: str | None = None
+    batch_id: str | None = None
+    error: Failure | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule. Times are Unix seconds; where schedules are listed, `turn` and `batch` are left out."""
+
+    schedule_id: str
+    cron: str
+    timezone: str = "UTC"
+    conversation_id: str | None = None
+    kind: str = "turn"
+    turn: dict[str, Any] | None = None
+    batch: dict[str, Any] | None = None
+    catch_up: str = "last"
+    starts_at: float | None = None
+    ends_at: float | None = None
+    paused: bool = False
+    metadata: dict[str, str] | None = None
+    created_at: float | None = None
+    next_at: int | None = None
+    """None while it is paused, and when no tick is left."""
+    last_fire: Fire | None = None
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -135,7 +189,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer is partial: its turn was cancelled."""
 
 
-class Export(msgspec.Struct, frozen=True, kw_only=True):
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages that one version of a conversation lacks and has, compared with another."""
+
+    removed: list[Message]
+    added: list[Message]
+
+
+class Export(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A whole conversation as one document: `settings` by name, messages in order."""
 
     version: int
@@ -143,6 +204,8 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     settings: dict[str, Any]
     messages: list[dict[str, Any]]
+    summary: dict[str, Any] | None = None
+    """What stands for the first so many messages where the conversation remembers by summary."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -170,6 +233,21 @@ class Counts(msgspec.Struct, frozen=True):
         return self.completed + self.failed
 
 
+class LineError(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a line of a file; lines count from 1."""
+
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class LineErrors(msgspec.Struct, frozen=True):
+    """Up to 100 of them."""
+
+    data: list[LineError] = []
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """A batch in OpenAI's form. `cost` is USD over all priced calls, `unpriced_calls` counts the others."""
 
@@ -178,9 +256,22 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     request_counts: Counts = Counts()
     usage: Usage = Usage()
     cost: Decimal = Decimal(0)
+    max_cost: Decimal | None = None
+    """USD; what would cost more is not asked any more."""
     unpriced_calls: int = 0
     model: str | None = None
     metadata: dict[str, str] | None = None
+    input_file_id: str | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    """Files of a batch that is one; None until they can be read, or when there is nothing in them."""
+    errors: LineErrors | None = None
+    """Why a batch that is a file has failed."""
+    invalid_lines: int = 0
+    saved_calls: int = 0
+    """Items that were answered by the answer to another one."""
+    expires_at: float | None = None
+    paused_at: float | None = None
     created_at: float | None = None
     in_progress_at: float | None = None
     completed_at: float | None = None
@@ -204,3 +295,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     cost: Decimal | None = None
     latency_ms: float | None = None
     attempts: int = 1
+    response: dict[str, Any] | None = None
+    """Of a line of a file: `status_code`, `request_id` and `body`, as the provider answered it."""
+    deduplicated: int | None = None
+    """The index of the item whose answer this is, too."""

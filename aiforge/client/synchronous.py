@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Literal, Self, TypeVar, Unpack
+from typing import Literal, Unpack
 
-import httpx
-
-from aiforge.client import calls
-from aiforge.client.calls import Call
-from aiforge.client.errors import from_transport
-from aiforge.client.options import ConversationOptions, Group, Options, State, TurnOptions
+from aiforge.client import calls, history, provider_calls, schedule_calls
+from aiforge.client.batch_methods import BatchMethods
+from aiforge.client.options import (
+    ConversationChanges,
+    ConversationOptions,
+    Group,
+    Options,
+    ScheduledOptions,
+    ScheduleOptions,
+    State,
+    TurnOptions,
+)
+from aiforge.client.provider_calls import ModelHealth
 from aiforge.client.results import (
-    Batch,
     Content,
     Conversation,
+    Diff,
     Erasure,
     Export,
     Item,
     Message,
     Queue,
-    Row,
+    Schedule,
     Turn,
     UsageReport,
+    Version,
 )
-from aiforge.client.retry import Attempts, waits
-from aiforge.client.stream import TIMEOUT, Reading
+from aiforge.client.retry import waits
+from aiforge.client.stream import Reading
 from aiforge.core.events import Event
 
-T = TypeVar("T")
 
-
-class Client:
+class Client(BatchMethods):
     """Speaks to the service at `base_url`; every method raises ClientError. Close it, or use `with`."""
-
-    def __init__(self, base_url: str, *, token: str | None = None, retries: int = 2) -> None:
-        self.base_url = base_url
-        self._retries = retries
-        self._http = httpx.Client(**calls.http_options(base_url, token))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._http.close()
 
     def submit(
         self,
@@ -98,23 +89,7 @@ class Client:
         A question to a human that nobody has answered ends it, too. After `resume`, go on from that
         event's number.
         """
-        reading = Reading(turn_id, after, self.base_url)
-        while not reading.over:
-            try:
-                with self._http.stream(
-                    "GET", reading.path, headers=reading.headers(), timeout=TIMEOUT
-                ) as response:
-                    if response.is_success:
-                        for chunk in response.iter_bytes():
-                            yield from reading.feed(chunk)
-                    else:
-                        response.read()
-                        reading.refused(response)
-                reading.closed()
-            except httpx.HTTPError as error:
-                reading.broke(error)
-            if not reading.over:
-                time.sleep(reading.pause())
+        yield from self._events(Reading(turn_id, after, self.base_url))
 
     def cancel(self, turn_id: str, *, if_state: State | None = None) -> Turn:
         """Cancel a turn; one that runs ends shortly. ConflictError unless it is in that state."""
@@ -147,15 +122,67 @@ class Client:
     def conversation(self, conversation_id: str) -> Conversation:
         return self._send(calls.conversation(conversation_id))
 
-    def conversations(self) -> Iterator[Conversation]:
-        """All conversations, by their latest turn, the newest first."""
+    def conversations(
+        self, *, busy: bool | None = None, metadata: Mapping[str, str] | None = None
+    ) -> Iterator[Conversation]:
+        """All conversations, by their latest turn, the newest first.
+
+        Only those that are busy, or not, and have these notes among their metadata, if that is asked for.
+        """
         before: str | None = None
         while True:
-            page = self._send(calls.conversations(before))
+            page = self._send(calls.conversations(before, busy, metadata))
             yield from page.data
             if page.next is None:
                 break
             before = page.next
+
+    def change_conversation(
+        self,
+        conversation_id: str,
+        *,
+        if_revision: int | None = None,
+        **changes: Unpack[ConversationChanges],
+    ) -> Conversation:
+        """Change settings; what is left out stays. ConflictError unless they are at `if_revision`."""
+        return self._send(history.change(conversation_id, changes, if_revision))
+
+    def versions(self, conversation_id: str, *, after: int = 0) -> Iterator[Version]:
+        """The versions that are kept behind number `after`, oldest first."""
+        more = True
+        while more:
+            page = self._send(history.versions(conversation_id, after))
+            yield from page.data
+            more = page.has_more
+            after = page.data[-1].version if page.data else after
+
+    def checkout(self, conversation_id: str, version: int, *, if_version: int | None = None) -> Conversation:
+        """Make a conversation again what it was at a version; what came after can be checked out again.
+
+        ConflictError while a turn runs or waits, or unless `if_version` is the latest version.
+        """
+        return self._send(history.checkout(conversation_id, version, if_version))
+
+    def branch(
+        self,
+        conversation_id: str,
+        *,
+        version: int | None = None,
+        new_id: str | None = None,
+        **changes: Unpack[ConversationChanges],
+    ) -> Conversation:
+        """A new conversation that begins as this one is at a version, with its settings but for `changes`."""
+        return self._send(history.branch(conversation_id, version, new_id, changes))
+
+    def diff(self, conversation_id: str, old: int, new: int) -> Diff:
+        """The messages that version `new` lacks and has, compared with `old`."""
+        return self._send(history.diff(conversation_id, old, new))
+
+    def compact(
+        self, conversation_id: str, *, version: int | None = None, keep: int | None = None
+    ) -> Conversation:
+        """Fold all versions up to this one into one, or all but the latest `keep`; messages stay."""
+        return self._send(history.compact(conversation_id, version, keep))
 
     def queue(self, conversation_id: str) -> Queue:
         """The conversation's running turn and those that wait, in order."""
@@ -183,6 +210,14 @@ class Client:
         """Provider calls, tokens and cost of some days (UTC, both included), by model if by nothing else."""
         return self._send(calls.usage(group_by, first, last))
 
+    def providers(self) -> list[ModelHealth]:
+        """How the models fare that were limited or not well within the last hour, by name."""
+        return (self._send(provider_calls.providers())).data
+
+    def reset_provider(self, name: str) -> None:
+        """Close a model's circuit and end its cool-down; NotFoundError when nothing is known of it."""
+        self._send(provider_calls.reset(name))
+
     def history(self, conversation_id: str, *, after: int = 0) -> Iterator[Message]:
         """The stored messages from number `after` on, oldest first."""
         more = True
@@ -191,36 +226,60 @@ class Client:
             yield from page.data
             after, more = after + len(page.data), page.has_more
 
-    def submit_batch(self, items: Iterable[str | Item], **options: Unpack[Options]) -> Batch:
-        return self._send(calls.submit_batch(items, options))
+    def schedule_turn(
+        self,
+        cron: str,
+        message: Content,
+        *,
+        idempotency_key: str | None = None,
+        turn: ScheduledOptions | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Post a turn whenever the expression says so; `turn` is what it says beside its message."""
+        template = {"message": message, **(turn or {})}
+        return self._send(schedule_calls.make(cron, "turn", template, options, idempotency_key))
 
-    def batch(self, batch_id: str) -> Batch:
-        return self._send(calls.batch(batch_id))
+    def schedule_batch(
+        self,
+        cron: str,
+        items: Iterable[str | Item],
+        *,
+        idempotency_key: str | None = None,
+        batch: Options | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Schedule:
+        """Post a batch whenever the expression says so; `batch` is what holds for all its items."""
+        template = {"items": list(items), **(batch or {})}
+        return self._send(schedule_calls.make(cron, "batch", template, options, idempotency_key))
 
-    def results(self, batch_id: str, *, after: int = 0) -> Iterator[Row]:
-        """Rows in input order from index `after` on, up to the first unfinished one while the batch runs."""
-        while page := self._send(calls.results(batch_id, after, calls.PAGE_ROWS)):
-            yield from page
-            after = page[-1].index + 1
+    def schedule(self, schedule_id: str) -> Schedule:
+        return self._send(schedule_calls.read(schedule_id))
 
-    def cancel_batch(self, batch_id: str) -> Batch:
-        return self._send(calls.cancel_batch(batch_id))
+    def schedules(self, *, conversation_id: str | None = None) -> Iterator[Schedule]:
+        """All schedules, or those that post to one conversation, the newest first."""
+        before: str | None = None
+        while True:
+            page = self._send(schedule_calls.page(conversation_id, before))
+            yield from page.data
+            if page.next is None:
+                break
+            before = page.next
+
+    def change_schedule(
+        self,
+        schedule_id: str,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        paused: bool | None = None,
+    ) -> Schedule:
+        """Pause or resume a schedule, or let it fire at other times."""
+        return self._send(schedule_calls.change(schedule_id, cron, timezone, paused))
+
+    def delete_schedule(self, schedule_id: str) -> None:
+        """Delete a schedule; what it has posted stays."""
+        self._send(schedule_calls.delete(schedule_id))
 
     def ready(self) -> None:
         """Raises ServerError saying why the service cannot serve, or UnreachableError."""
         self._send(calls.ready())
-
-    def _send(self, call: Call[T]) -> T:
-        attempts = Attempts(call, self._retries)
-        while True:
-            try:
-                response = self._http.send(call.request(self._http))
-            except httpx.HTTPError as error:
-                pause = attempts.pause(error)
-                if pause is None:
-                    raise from_transport(error, self.base_url) from None
-            else:
-                pause = attempts.pause(response)
-                if pause is None:
-                    return call.answer(response)
-            time.sleep(pause)

@@ -12,6 +12,8 @@ import pytest
 from aiforge.cli.settings import ServiceSettings
 from aiforge.cli.show_settings import readable
 from tests.aiforge.cli.command import Desk, Room
+from tests.support.cluster import RedisCluster
+from tests.support.sentinel import Watched
 
 
 def test_help_lists_the_commands(tmp_path: Path) -> None:
@@ -32,8 +34,10 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         "status",
         "usage",
         "batch",
+        "files",
         "conversations",
         "dead",
+        "providers",
         "doctor",
     ):
         assert f"\n  {name} " in shown.out
@@ -177,6 +181,21 @@ def test_doctor_of_a_redis_that_is_not_there(room: Room) -> None:
     assert "refused" in found["Redis"]["says"]
 
 
+def test_doctor_asks_every_primary_of_a_cluster_and_the_one_behind_sentinels(room: Room) -> None:
+    def said(url: str) -> str:
+        return room.run("doctor", AIFORGE_REDIS_URL=url, AIFORGE_PROVIDER="offline").out
+
+    with RedisCluster() as cluster:
+        assert "✓ Redis: AIFORGE_REDIS_URL, cluster of 3 primaries, Valkey" in said(cluster.url)
+        cluster.primaries[1].ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        assert f"✗ Redis: AIFORGE_REDIS_URL, 127.0.0.1:{cluster.primaries[1].port}, Valkey" in said(
+            cluster.url
+        )
+    with Watched() as watched:
+        assert "✓ Redis: AIFORGE_REDIS_URL, Valkey" in said(watched.url)
+        assert "knows no service 'other'" in said(watched.url.replace("mymaster", "other"))
+
+
 def test_settings_are_found_in_every_section_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +214,8 @@ def test_settings_are_found_in_every_section_of_the_file(
         ("redis://:pw@h:1/0", "redis://:********@h:1/0"),
         ("redis://u:pw@h:1/0", "redis://u:********@h:1/0"),
         ("redis://h:1/0", "redis://h:1/0"),
+        ("redis+cluster://u:pw@h:1,g:2", "redis+cluster://u:********@h:1,g:2"),
+        ("redis+sentinel://h:1/m?sentinel_password=pw", "redis+sentinel://h:1/m?sentinel_password=********"),
         ("https://api.example.com/v1", "https://api.example.com/v1"),
     ],
 )

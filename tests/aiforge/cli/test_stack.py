@@ -62,9 +62,10 @@ def what_was_said_before_it_was_restarted_is_known(up: Running, room: Room) -> N
 
 def chat_streams_and_remembers(up: Running, room: Room) -> None:
     first = room.run("chat", "My name is Ada.", "-c", "user-1")
-    assert first.code == 0
+    assert first.code == 0, first
     assert "My name is Ada." in first.out
-    assert first.err.startswith("conversation user-1 · ")
+    # On a machine that is busy, a line before it may say that an attempt was lost.
+    assert first.err.splitlines()[-1].startswith("conversation user-1 · "), first
     second = up.desk.run("chat", "-", "-c", "user-1", "--json", given=b"And now?")
     turn = json.loads(second.out)
     assert (turn["state"], turn["conversation_id"], second.err) == ("completed", "user-1", "")

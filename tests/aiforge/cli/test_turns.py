@@ -22,6 +22,8 @@ from tests.aiforge.cli.command import FREE_PORTS, Desk, Ended, Room
 from tests.support.turns import DEAD
 from tests.support.waiting import wait_until
 from worker.contract.client import TurnClient
+from worker.contract.providers import FAILURES, Wants
+from worker.contract.providers import Ended as EndedCall
 from worker.contract.settings import ContractSettings
 
 ROOT: Final = Path(__file__).parents[3]
@@ -211,13 +213,48 @@ def conversations_are_listed_taken_elsewhere_and_erased(shop: Shop) -> None:
 
     receipt = shop.json("conversations", "rm", "other")
     assert receipt == {
-        "conversation_id": "other", "messages": len(document["messages"]), "turns": 0, "stopped": 0,
+        "conversation_id": "other", "messages": len(document["messages"]),
+        "turns": 0, "stopped": 0, "schedules": 0,
     }  # fmt: skip
     assert shop.run("conversations", "rm", "other").code == 1
     (shop.desk.folder / "bad.json").write_text('{"version": 1}')
     for name, code in (("bad.json", 1), ("none.json", 2)):
         ended = shop.run("conversations", "import", name)
         assert (ended.code, ended.err.count("\n")) == (code, 1)
+
+
+def a_conversation_is_set_up_and_gone_back_in(shop: Shop) -> None:
+    def ask(verb: str, *arguments: str) -> Any:
+        return shop.json("conversations", verb, "past", *arguments)
+
+    shop.provider.push("a0", "a1")
+    for question in ("q0", "q1"):
+        assert shop.run("chat", question, "-c", "past").code == 0
+    assert ask("set", "--model", "gpt-4o", "--metadata", "team=red", "--memory", "none")["revision"] == 1
+    changed = ask("set", "--unset", "model", "--unset", "metadata.team", "--ttl", "600", "--tool", "refund")
+    assert (changed["model"], changed["metadata"], changed["memory"]) == (None, None, "none")
+    assert (changed["ttl"], changed["tools"]) == (600, ["refund"])
+    for wrong in (["--unset", "colour"], [], ["--metadata", "team"], ["--memory", "all"]):
+        assert shop.run("conversations", "set", "past", *wrong).code == 2
+    stale = shop.run("conversations", "set", "past", "--ttl", "9", "--if-revision", "1")
+    assert (stale.code, "(code conversation_changed)" in stale.err) == (1, True)
+    ask("set", "--metadata", "team=blue")
+    assert [
+        found["conversation_id"] for found in shop.lines("conversations", "list", "--metadata", "team=blue")
+    ] == ["past"]
+    assert shop.lines("conversations", "list", "--busy", "--metadata", "team=blue") == []
+
+    assert [one["version"] for one in shop.lines("conversations", "versions", "past")] == [1, 2]
+    assert shop.run("conversations", "versions", "past").out.count("turn") == 2
+    assert ask("checkout", "1", "--if-version", "2")["version"] == 3
+    shown = shop.run("conversations", "diff", "past", "2", "3")
+    assert shown.out == "- user: q1\n- assistant: a1\n"
+    made = shop.run("conversations", "branch", "past", "--version", "2", "--as", "twin")
+    assert (made.code, made.out) == (0, "twin\n")
+    assert [message["content"] for message in shop.lines("history", "twin")] == ["q0", "a0", "q1", "a1"]
+    assert ask("compact", "--keep", "0")["baseline"] == 3
+    gone = shop.run("conversations", "checkout", "past", "1")
+    assert (gone.code, "(code version_compacted)" in gone.err) == (1, True)
 
 
 def dead_letters_are_shown_posted_again_and_dropped(shop: Shop) -> None:
@@ -250,6 +287,24 @@ async def bury(shop: Shop, turn_id: str) -> None:
             place, fence, died=DEAD, events=[Failed(DEAD.code, DEAD.message)]
         )
     assert answer == "dead"
+
+
+def a_model_that_fails_is_listed_and_called_again(shop: Shop) -> None:
+    assert shop.lines("providers", "list") == []
+    asyncio.run(break_model(shop, "openai/org/m"))
+    (health,) = shop.lines("providers", "list")
+    assert (health["name"], health["circuit"], health["failures"]) == ("openai/org/m", "open", FAILURES)
+    assert "openai/org/m  circuit open  pace 1  open until " in shop.run("providers", "list").out
+    reset = shop.run("providers", "reset", "openai/org/m")
+    assert (reset.code, reset.err) == (0, "openai/org/m is called again\n")
+    assert shop.json("providers", "list")["circuit"] == "closed"
+    assert shop.run("providers", "reset", "x/y").code == 1
+
+
+async def break_model(shop: Shop, name: str) -> None:
+    url = json.loads((shop.desk.data / "run.json").read_text())["redis_url"]
+    async with await TurnClient.connect(ContractSettings(redis_url=url)) as client:
+        await client.providers.step(name, "worker", 1, Wants(ended=[EndedCall("", "failed")] * FAILURES))
 
 
 def usage_is_summed(shop: Shop) -> None:
@@ -299,8 +354,10 @@ def test_what_is_asked_of_turns_that_wait_ask_or_died(
             a_question_with_json_is_in_the_turn,
             the_person_at_the_terminal_is_asked,
             ctrl_c_at_a_question_cancels_the_turn,
+            a_conversation_is_set_up_and_gone_back_in,
             conversations_are_listed_taken_elsewhere_and_erased,
             dead_letters_are_shown_posted_again_and_dropped,
+            a_model_that_fails_is_listed_and_called_again,
             usage_is_summed,
         ):
             with subtests.test(question.__name__):

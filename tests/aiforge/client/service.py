@@ -64,7 +64,8 @@ class Service:
                 length = int(self.headers.get("Content-Length") or 0)
                 raw = self.rfile.read(length)
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                body = json.loads(raw) if raw else None
+                is_form = headers.get("content-type", "").startswith("multipart/form-data")
+                body = raw if is_form else json.loads(raw) if raw else None
                 service.requests.append(Request(self.command, self.path, headers, body))
                 reply = service.answers.pop(0)
                 self.send_response(reply.status)
@@ -76,7 +77,7 @@ class Service:
                 self.wfile.write(reply.body)
                 self.close_connection = reply.cut
 
-            do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815  # the names that the base class calls
+            do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815  # the names that the base class calls
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 pass

@@ -105,6 +105,32 @@ def test_conversations_and_their_messages(service: Service, ask: Ask) -> None:
     ]
 
 
+def test_batches_that_are_files(service: Service, ask: Ask) -> None:
+    pages = [{"data": [{**BATCH, "id": f"batch_{n}"}], "has_more": n == 0} for n in range(2)]
+    service.answers = [answer(BATCH), *map(answer, pages), *[answer(BATCH)] * 3, answer({"deleted": True})]
+    made = ask(service.url, "submit_batch_file", "file-1", idempotency_key="k", dedupe=True)
+    assert (made.id, made.output_file_id) == ("batch_17ab", None)
+    assert [batch.id for batch in ask(service.url, "batches")] == ["batch_0", "batch_1"]
+    for name in ("pause_batch", "resume_batch", "retry_batch", "delete_batch"):
+        ask(service.url, name, "batch_17ab")
+    first, *others = service.requests
+    assert first.headers["idempotency-key"] == "k"
+    assert first.body == {
+        "input_file_id": "file-1",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+        "dedupe": True,
+    }
+    assert [(request.method, request.path) for request in others] == [
+        ("GET", "/v1/batches?limit=100"),
+        ("GET", "/v1/batches?limit=100&after=batch_0"),
+        ("POST", "/v1/batches/batch_17ab/pause"),
+        ("POST", "/v1/batches/batch_17ab/resume"),
+        ("POST", "/v1/batches/batch_17ab/retry"),
+        ("DELETE", "/v1/batches/batch_17ab"),
+    ]
+
+
 def test_batches(service: Service, ask: Ask) -> None:
     rows = b'{"index":1,"id":"b","status":"ok","answer":"a\xe2\x80\xa8b","cost":"0.1"}\n'
     rows += b'{"index":2,"status":"error","error":{"code":"rate_limited","message":"no"}}\n'
@@ -254,8 +280,8 @@ def test_both_clients_have_the_same_methods() -> None:
     def methods(kind: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(value).parameters)
-            for name, value in vars(kind).items()
-            if inspect.isfunction(value) and not name.startswith("__")
+            for name, value in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("__")
         }
 
     assert methods(Client) == methods(AsyncClient)

@@ -173,3 +173,95 @@ def test_usage(service: Service, ask: Ask) -> None:
         "GET /v1/usage",
         "GET /v1/usage?to=2030-01-01",
     ]
+
+
+FOUND = {
+    "conversation_id": "c",
+    "version": 3,
+    "baseline": 1,
+    "revision": 2,
+    "busy": False,
+    "memory": "summary",
+}
+
+
+def test_settings_change_by_name_and_none_is_said(service: Service, ask: Ask) -> None:
+    service.answers = [Answer(b"{", cut=True), answer(FOUND), answer(FOUND)]
+    changed = ask(service.url, "change_conversation", "c", model=None, metadata={"a": None, "b": "2"})
+    assert (changed.version, changed.baseline, changed.revision, changed.memory) == (3, 1, 2, "summary")
+    ask(service.url, "change_conversation", "c", ttl=60, if_revision=2)
+    assert paths(service) == ["PATCH /v1/conversations/c"] * 3
+    bodies = [request.body for request in service.requests]
+    assert bodies[1] == {"model": None, "metadata": {"a": None, "b": "2"}}
+    assert bodies[2] == {"ttl": 60, "if_revision": 2}
+
+
+def test_versions_are_read_page_by_page(service: Service, ask: Ask) -> None:
+    one = {"kind": "turn", "at": 1.5, "messages": 2, "turn_id": "17ab", "to": None}
+    service.answers = [
+        answer({"object": "list", "data": [{"version": 4, **one}], "has_more": True}),
+        answer(
+            {
+                "object": "list",
+                "data": [{"version": 7, **one, "kind": "checkout", "to": 4}],
+                "has_more": False,
+            }
+        ),
+    ]
+    found = ask(service.url, "versions", "c", after=3)
+    assert [(version.version, version.kind, version.to) for version in found] == [
+        (4, "turn", None),
+        (7, "checkout", 4),
+    ]
+    assert paths(service) == [f"GET /v1/conversations/c/versions?after={after}&limit=100" for after in (3, 4)]
+
+
+def test_going_back_branching_off_comparing_and_folding(service: Service, ask: Ask) -> None:
+    message = {"role": "user", "content": "q"}
+    service.answers = [
+        answer(FOUND),
+        answer(FOUND, 201),
+        answer({"removed": [], "added": [message]}),
+        answer(FOUND),
+    ]
+    ask(service.url, "checkout", "c", 1, if_version=2)
+    ask(service.url, "branch", "c", version=0, new_id="d", model=None)
+    assert [one.content for one in ask(service.url, "diff", "c", 0, 1).added] == ["q"]
+    ask(service.url, "compact", "c", keep=0)
+    assert paths(service) == [
+        "POST /v1/conversations/c/checkout",
+        "POST /v1/conversations/c/branch",
+        "GET /v1/conversations/c/diff?from=0&to=1",
+        "POST /v1/conversations/c/compact",
+    ]
+    assert [request.body for request in service.requests if request.method == "POST"] == [
+        {"version": 1, "if_version": 2},
+        {"version": 0, "conversation_id": "d", "settings": {"model": None}},
+        {"keep": 0},
+    ]
+
+
+def test_a_checkout_whose_answer_was_lost_is_not_made_again(service: Service, ask: Ask) -> None:
+    service.answers = [Answer(b"{", cut=True)]
+    with pytest.raises(UnreachableError):
+        ask(service.url, "checkout", "c", 1)
+    assert len(service.requests) == 1
+
+
+def test_conversations_are_asked_for_by_notes_and_state(service: Service, ask: Ask) -> None:
+    service.answers = [answer({"object": "list", "data": [FOUND], "has_more": False, "next": None})]
+    (found,) = ask(service.url, "conversations", busy=False, metadata={"a": "b=c", "d": ""})
+    assert found.conversation_id == "c"
+    assert paths(service) == ["GET /v1/conversations?limit=100&busy=false&metadata=a%3Db%3Dc&metadata=d%3D"]
+
+
+def test_the_health_of_models(service: Service, ask: Ask) -> None:
+    health = {"name": "openai/org/m", "circuit": "open", "open_until": 12.5, "pace": 0.5, "concurrency": 4}
+    service.answers = [answer({"data": [health]}), Answer(b"", 204), refusal(404, "not_found")]
+    (found,) = ask(service.url, "providers")
+    assert (found.name, found.open_until, found.concurrency) == ("openai/org/m", 12.5, 4)
+    assert found.cooling_until is found.tokens_per_minute is None
+    assert ask(service.url, "reset_provider", "openai/org/m") is None
+    with pytest.raises(NotFoundError):
+        ask(service.url, "reset_provider", "x/y")
+    assert paths(service)[:2] == ["GET /v1/providers", "POST /v1/providers/reset?name=openai%2Forg%2Fm"]

@@ -1,0 +1,173 @@
+"""`aiforge batch …`: batches that run on their own, posted, looked at, steered and fetched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated, Final
+
+import typer
+
+from aiforge.cli.arguments import JsonOption, whole
+from aiforge.cli.connect import connected
+from aiforge.cli.errors import CommandError
+from aiforge.cli.fetch import fetch, must_be_free
+from aiforge.cli.output import as_json, data, note, when
+from aiforge.cli.progress import Tally, dollars, shown
+from aiforge.cli.signals import Ended
+from aiforge.client import Batch, Client, ClientError
+
+POLL_SECONDS: Final = 0.5
+AWAY_SECONDS: Final = 120.0
+"""How long the service may be away while a batch is watched."""
+_SHOWN_ERRORS: Final = 20
+
+BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.", callback=whole)]
+_OUTPUT_HELP: Final = "JSONL or CSV by its suffix; - is stdout."
+OutputOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="OUT", help=_OUTPUT_HELP, callback=whole)
+]
+LaterOption = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="OUT", help=_OUTPUT_HELP, callback=whole)
+]
+
+
+def ls(
+    *,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many; all when left out.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """List batches, the newest first; with --json one object a line."""
+    with connected(start=False) as client:
+        for found in islice(client.batches(), limit):
+            data(as_json(found) if json else _line(found))
+
+
+def status(batch_id: BatchArgument, *, json: JsonOption = False) -> None:
+    """Show how far a batch is, and what is wrong with it."""
+    with connected(start=False) as client:
+        found = client.batch(batch_id)
+    data(as_json(found) if json else _line(found))
+    if not json:
+        _say_errors(found)
+
+
+def watch(batch_id: BatchArgument, *, target: LaterOption = None, json: JsonOption = False) -> None:
+    """Follow a batch to its end, then fetch its rows if -o says where to.
+
+    Ctrl-C leaves the batch at work. Exit code 1 when it has failed, or an item of it.
+    """
+    if target is not None:
+        must_be_free(target)
+    with connected(start=False) as client:
+        try:
+            found = _followed(client, batch_id)
+        except Ended:
+            into = "" if target is None else f" -o {target}"
+            note(f"detached; come back with: aiforge batch watch {batch_id}{into}", style="yellow")
+            raise
+        if target is not None:
+            fetch(client, found, target)
+    if target != "-":
+        data(as_json(found) if json else _line(found))
+    _say_errors(found)
+    if found.status != "completed" or found.request_counts.failed:
+        raise CommandError(f"{found.request_counts.failed} failed, the batch is {found.status}")
+
+
+def pause(batch_id: BatchArgument, *, json: JsonOption = False) -> None:
+    """Let no further item of a batch begin; its time goes on."""
+    _steer(lambda client: client.pause_batch(batch_id), json)
+
+
+def resume(batch_id: BatchArgument, *, json: JsonOption = False) -> None:
+    """Let a paused batch go on."""
+    _steer(lambda client: client.resume_batch(batch_id), json)
+
+
+def cancel(batch_id: BatchArgument, *, json: JsonOption = False) -> None:
+    """End a batch; what is answered stays."""
+    _steer(lambda client: client.cancel_batch(batch_id), json)
+
+
+def retry(batch_id: BatchArgument, *, json: JsonOption = False) -> None:
+    """Run again what has failed in a batch that is over, or was never run."""
+    _steer(lambda client: client.retry_batch(batch_id), json)
+
+
+def rm(batch_id: BatchArgument) -> None:
+    """Forget a batch that is over; its files stay."""
+    with connected(start=False) as client:
+        client.delete_batch(batch_id)
+    note(f"{batch_id} is gone")
+
+
+def export(batch_id: BatchArgument, *, target: OutputOption = "-") -> None:
+    """Write the rows of a batch that is over, in the order of its items.
+
+    Of a batch that was a file, JSONL is its output file, with its error file beside it.
+    """
+    must_be_free(target)
+    with connected(start=False) as client:
+        found = client.batch(batch_id)
+        if not found.ended:
+            counts = found.request_counts
+            raise CommandError(
+                f"{batch_id} is {found.status}, {counts.done} of {counts.total} are done; "
+                f"wait for it with: aiforge batch watch {batch_id} -o OUT"
+            )
+        fetch(client, found, target)
+
+
+def _steer(how: Callable[[Client], Batch], json: bool) -> None:
+    with connected(start=False) as client:
+        found = how(client)
+    data(as_json(found) if json else _line(found))
+
+
+def _followed(client: Client, batch_id: str) -> Batch:
+    """The batch at its end; raises ClientError when the service is away for too long."""
+    found = client.batch(batch_id)
+    tally = Tally(found.request_counts.total)
+    tally.begin([found])
+    with shown(tally) as lines:
+        answered_at = time.monotonic()
+        while not found.ended:
+            time.sleep(POLL_SECONDS)
+            try:
+                found = client.batch(batch_id)
+                answered_at = time.monotonic()
+            except ClientError as error:
+                if not error.retryable or time.monotonic() - answered_at > AWAY_SECONDS:
+                    raise
+            tally.total = found.request_counts.total
+            tally.update([found])
+            if lines:
+                lines.say()
+        tally.end()
+    return found
+
+
+def _line(found: Batch) -> str:
+    counts = found.request_counts
+    parts = [found.id, "paused" if found.paused_at and not found.ended else found.status]
+    parts.append(f"{counts.done}/{counts.total} done, {counts.failed} failed")
+    if found.saved_calls:
+        parts.append(f"{found.saved_calls} saved")
+    most = "" if found.max_cost is None else f" of at most ${found.max_cost:f}"
+    unpriced = f" + {found.unpriced_calls} unpriced" if found.unpriced_calls else ""
+    parts += [dollars(found.cost) + most + unpriced, when(found.created_at)]
+    for name, file_id in (("output", found.output_file_id), ("errors", found.error_file_id)):
+        if file_id:
+            parts.append(f"{name} {file_id}")
+    return "  ".join(parts)
+
+
+def _say_errors(found: Batch) -> None:
+    """What is wrong with the lines of a batch that was refused."""
+    wrong = found.errors.data if found.errors else []
+    for error in wrong[:_SHOWN_ERRORS]:
+        note(f"{'' if error.line is None else f'line {error.line} '}{error.message} (code {error.code})")
+    if (more := max(found.invalid_lines, len(wrong)) - _SHOWN_ERRORS) > 0:
+        note(f"and {more} more")

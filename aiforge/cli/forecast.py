@@ -1,0 +1,102 @@
+"""`aiforge batch run --dry-run`: what the questions would take; none of them leaves this machine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+from aiforge.cli import settings
+from aiforge.cli.connect import running_url
+from aiforge.cli.output import data, duration, note
+from aiforge.cli.settings import Configuration
+from aiforge.client import Client, ClientError, ModelHealth
+from aiforge.client.options import BatchOptions
+from aiforge.core.estimates import Estimate, Estimator
+from aiforge.core.router import default_model, own_prices
+from aiforge.core.setting_types import Limit
+from aiforge.questions.output import Output
+from aiforge.questions.question import Question
+
+_DIGEST_BYTES: Final = 8
+
+
+def forecast(out: Output, options: BatchOptions) -> None:
+    """Say what the questions without an answer would take."""
+    configuration = settings.load()
+    library = configuration.library
+    provider = "offline" if configuration.lacks_key else library.PROVIDER
+    usual = options.get("model") or (None if configuration.lacks_key else library.MODEL)
+    usual = usual or default_model(provider) or "default"
+    estimator = Estimator(provider, prices=own_prices(library))
+    models: set[str] = set()
+    seen: set[int] = set()
+    saved = 0
+    for _, question in out.pending():
+        if _is_known(question, options, seen):
+            saved += 1
+            continue
+        model = question.options.get("model") or usual
+        models.add(model)
+        estimator.add(
+            _messages(question, options),
+            model=model,
+            max_tokens=question.options.get("max_tokens") or options.get("max_tokens"),
+        )
+    limits = _limits(configuration, provider, models)
+    _say(
+        estimator.total(
+            requests_per_minute=limits.requests_per_minute if limits else None,
+            tokens_per_minute=limits.tokens_per_minute if limits else None,
+        ),
+        sorted(models),
+        saved,
+    )
+    note("dry run: nothing was asked")
+
+
+def _messages(question: Question, options: BatchOptions) -> list[dict[str, object]]:
+    system = question.options.get("system_prompt") or options.get("system_prompt")
+    before: list[dict[str, object]] = [] if system is None else [{"role": "system", "content": system}]
+    return [*before, {"role": "user", "content": question.message}]
+
+
+def _is_known(question: Question, options: BatchOptions, seen: set[int]) -> bool:
+    """Whether the same is asked before, and would be answered once."""
+    if not (options.get("dedupe") or question.options.get("temperature") == 0):
+        return False
+    digest = int(question.digest(options)[: 2 * _DIGEST_BYTES], 16)
+    known = digest in seen
+    seen.add(digest)
+    return known
+
+
+def _limits(configuration: Configuration, provider: str, models: set[str]) -> ModelHealth | Limit | None:
+    """The limits of the only model that is asked: of the running service, else as they are set here."""
+    if len(models) != 1:
+        return None
+    name = f"{provider}/{models.copy().pop()}"
+    url = running_url(configuration)
+    if url is not None:
+        with suppress(ClientError), Client(url, token=configuration.service.token) as client:
+            for health in client.providers():
+                if health.name == name:
+                    return health
+    set_here = configuration.service.limits
+    return set_here.get(name) or set_here.get(f"{provider}/*") or set_here.get("*")
+
+
+def _say(found: Estimate, models: list[str], saved: int) -> None:
+    data(f"questions      {found.lines}{f' and {saved} that repeat one' if saved else ''}")
+    data(f"models         {', '.join(models) or '–'}")
+    data(f"input tokens   about {found.input_tokens:,}")
+    data(f"output tokens  {found.output_tokens_low:,} to {found.output_tokens_high:,}")
+    if found.usd_low is None or found.usd_high is None:
+        data("USD            unknown")
+    else:
+        data(f"USD            {found.usd_low:.4f} to {found.usd_high:.4f}, prices of {found.price_list}")
+    if found.seconds is not None:
+        data(f"time           at least {duration(found.seconds)} at the limits of the model")
+    else:
+        data("time           unknown: no limit is known of what is asked")
+    if found.unpriced:
+        note(f"warning: no price is known of {', '.join(found.unpriced)}; USD leaves it out", "yellow")
