@@ -4,49 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import httpx
 
 from aiforge.client import AsyncClient
-from tests.chaos.evidence import Asked, Evidence, Facts
+from tests.chaos.evidence import Asked, Evidence
 from tests.chaos.faults import Faults
 from tests.chaos.load import Load
 from tests.chaos.plan import Plan
 from tests.chaos.stage import NAMESPACE, Stage
 from tests.chaos.view import View
+from tests.support import leaks
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.errors import NotFound
 from worker.contract.settings import ContractSettings
 
-END_SECONDS: Final = 120.0
-"""How long after the last fault everything may take to end; what has not by then counts as lost."""
 READ_SECONDS: Final = 15.0
 """How long after that readers may take to see it."""
+AT_A_TIME: Final = 200
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 async def run(plan: Plan, folder: Path) -> Evidence:
     """Play a plan with real processes, whose output is in `folder`."""
-    with Stage.open(plan, folder) as stage:
-        await stage.ready()
-        settings = ContractSettings(redis_url=stage.redis_url, namespace=NAMESPACE)
-        async with AsyncClient(stage.api.url) as caller, await TurnClient.connect(settings) as client:
+    async with Stage.open(plan, folder) as stage:
+        settings = ContractSettings(redis_url=stage.redis.url, namespace=NAMESPACE)
+        async with AsyncClient(stage.api.service.url) as caller, await TurnClient.connect(settings) as client:
             load, view = Load(plan, caller), View(client)
             faults = Faults(plan, stage, view)
-            await _play(load, faults, view)
+            await _play(plan, load, faults, view)
             await stage.end_workers()
             return await _collect(plan, stage=stage, load=load, faults=faults, client=client, view=view)
 
 
-async def _play(load: Load, faults: Faults, view: View) -> None:
+async def _play(plan: Plan, load: Load, faults: Faults, view: View) -> None:
     calling = asyncio.create_task(load.run())
     try:
         await faults.run()
         load.over.set()
+        await load.asked.wait()
         with contextlib.suppress(TimeoutError, AssertionError):
-            await _all_ended(load, view)
+            await _all_ended(load, view, plan.patience)
             await asyncio.wait_for(calling, READ_SECONDS)
     finally:
         calling.cancel()
@@ -55,39 +57,52 @@ async def _play(load: Load, faults: Faults, view: View) -> None:
         calling.result()
 
 
-async def _all_ended(load: Load, view: View) -> None:
+async def _all_ended(load: Load, view: View, seconds: float) -> None:
     running = [turn.turn_id for accepted in load.accepted.values() for turn in accepted]
 
     async def ended() -> bool:
         running[:] = await view.unfinished(running)
         return not running
 
-    await eventually(ended, END_SECONDS)
+    await eventually(ended, seconds)
 
 
 async def _collect(
     plan: Plan, *, stage: Stage, load: Load, faults: Faults, client: TurnClient, view: View
 ) -> Evidence:
-    facts: dict[str, Facts] = {}
-    for turn in (turn for accepted in load.accepted.values() for turn in accepted):
-        with contextlib.suppress(NotFound):
-            facts[turn.turn_id] = await view.facts(turn)
+    turns = [turn for accepted in load.accepted.values() for turn in accepted]
+    names = list(load.accepted)
+    picture = await asyncio.to_thread(leaks.picture, stage.redis.port, NAMESPACE)
     return Evidence(
         plan=plan,
         accepted=load.accepted,
         refused=load.refused,
+        repeated=load.repeated,
         readings=load.readings,
         hits=faults.hits,
+        points=faults.points,
         outages=faults.outages,
+        disturbed=faults.disturbed,
+        zombies=faults.zombies,
+        claims=[claim for tap in stage.taps for claim in tap.claims],
         held_after_exit=faults.held_after_exit,
         late=dict(stage.late),
-        facts=facts,
-        memory={name: await client.messages(name) for name in load.accepted},
+        facts={facts.turn.turn_id: facts for facts in await _each(view.facts, turns) if facts is not None},
+        memory=dict(zip(names, await _each(client.messages, names), strict=True)),
         asked=await _asked(stage),
         totals=(await client.stats()).totals,
-        leftovers=await view.leftovers(list(load.accepted)),
+        usage=await client.usage(group_by=("provider", "model")),
+        leftovers=await view.leftovers(names) + leaks.problems(picture),
         seconds=load.seconds,
     )
+
+
+async def _each(look: Callable[[T], Awaitable[R]], things: Sequence[T]) -> list[R]:
+    """What there is to know of each, some hundreds at a time."""
+    found: list[R] = []
+    for start in range(0, len(things), AT_A_TIME):
+        found += await asyncio.gather(*(look(thing) for thing in things[start : start + AT_A_TIME]))
+    return found
 
 
 async def _asked(stage: Stage) -> list[Asked]:

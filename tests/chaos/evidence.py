@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from aiforge.core.events import Event
 from aiforge.core.types import ProviderCall
-from tests.chaos.plan import Fault, Plan
+from tests.chaos.plan import Fault, Plan, Point
+from tests.chaos.tap import Claimed
 from worker.contract.schemas import StoredMessage, Turn
+from worker.contract.usage import UsageRow
 
-Phase = Literal["before the first token", "streaming", "before the commit"]
+Phase = Literal[
+    "before the claim", "before the first token", "streaming", "before the commit", "after the commit"
+]
+HANDED_BACK: Final[frozenset[Fault]] = frozenset({"storms", "rolls"})
+"""Faults after which a worker gives its turns back: no attempt is lost by them."""
+OUTAGES: Final[frozenset[Fault]] = frozenset({"redis", "restarts", "full", "clients", "links"})
+"""Faults that a worker lives through; an attempt is only lost if they outlast its lease."""
 
 
 class Accepted(NamedTuple):
@@ -29,6 +37,25 @@ class Hit(NamedTuple):
     fence: int
     phase: Phase
     at: float
+
+
+class Zombie(NamedTuple):
+    """A worker that was stopped, and woke when others had all its turns."""
+
+    held: int
+    """Turns that it had when it was stopped, and another had when it woke."""
+    refused: int
+    """Of these, those for which Redis refused what it sent then: a commit, tokens, or a heartbeat."""
+    commit_refused: bool
+    """Whether Redis refused the commit that had been on its way all the time."""
+
+
+class Outage(NamedTuple):
+    """A time without Redis, in Unix seconds."""
+
+    fault: Fault
+    began: float
+    ended: float
 
 
 @dataclass
@@ -66,11 +93,19 @@ class Evidence:
     accepted: dict[str, list[Accepted]]
     """By conversation, in the order of the answers 202."""
     refused: list[str]
-    """Why submissions were not accepted."""
+    """Why submissions were not accepted, however often they were repeated."""
+    repeated: int
+    """How many submissions were sent again under their key, as the first had no answer."""
     readings: list[Reading]
     hits: list[Hit]
-    outages: list[float]
-    """When the Redis server was killed, in Unix seconds."""
+    points: list[Point]
+    """Where API and workers were killed between two steps."""
+    outages: list[Outage]
+    disturbed: list[tuple[float, float]]
+    """When the line to the provider was disturbed, from and to, in Unix seconds."""
+    zombies: list[Zombie]
+    claims: list[Claimed]
+    """Every claim that was granted."""
     held_after_exit: list[str]
     """Turns that a worker still held when it had ended after SIGTERM."""
     late: dict[str, int]
@@ -81,19 +116,25 @@ class Evidence:
     """By conversation."""
     asked: list[Asked]
     totals: dict[tuple[str, str], dict[str, Decimal]]
-    """The ledger's sums by provider and model."""
+    """The ledger's sums by provider and model, as they are shown as metrics."""
+    usage: list[UsageRow]
+    """The same by day, from the tenant's account."""
     leftovers: list[str]
     """Keys and fields that must be gone when nothing runs."""
     seconds: float
     """How long turns were submitted."""
 
     def lasting(self) -> list[Hit]:
-        """The hits that cost a turn its attempt: a commit or hand-back on its way may still have arrived."""
-        return [
-            hit
-            for hit in self.hits
-            if hit.turn_id in self.facts and self.facts[hit.turn_id].fence > hit.fence
-        ]
+        """The hits that cost a turn its attempt, one for each: a commit or hand-back on its way may still
+        have arrived, and an outage that was outlived costs nothing."""
+        last: dict[tuple[str, int], Hit] = {}
+        for hit in self.hits:
+            ran = hit.phase not in ("before the claim", "after the commit")
+            if ran and hit.turn_id in self.facts and self.facts[hit.turn_id].fence > hit.fence:
+                known = last.get((hit.turn_id, hit.fence))
+                if known is None or known.fault in OUTAGES:
+                    last[hit.turn_id, hit.fence] = hit
+        return list(last.values())
 
     def read_along(self) -> list[tuple[Reading, Facts]]:
         """Each reader, and what is stored of its turn."""

@@ -25,10 +25,15 @@ GUARANTEES: Final[tuple[Callable[[Evidence, Findings], None], ...]] = (
     money.every_row_settled,
     money.answer_is_paid,
     money.sums_agree,
+    money.usage_agrees,
     recovery.attempts_are_deaths,
     recovery.recovered_in_time,
+    recovery.recovered_soon,
     recovery.consuming_again,
     recovery.handed_back,
+    recovery.handed_back_soon,
+    recovery.zombies_refused,
+    recovery.every_phase_hit,
     recovery.nothing_left,
 )
 

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tests.chaos.evidence import Evidence, Hit
-from tests.chaos.guarantees.recovery import pauses, recoveries
+from tests.chaos.evidence import Asked, Evidence
+from tests.chaos.guarantees.findings import turn_of
+from tests.chaos.guarantees.recovery import hand_backs, pauses, phases, recoveries, share
 from tests.chaos.oracle import Verdict
 
 SHOWN: Final = 3
@@ -24,19 +25,44 @@ def _run(evidence: Evidence) -> Iterator[str]:
     plan, lasting, late = evidence.plan, evidence.lasting(), evidence.late
     turns = sum(map(len, evidence.accepted.values()))
     rate = turns / evidence.seconds if evidence.seconds else 0.0
-    faults = ", ".join(f"{count} × {fault}" for fault, count in Counter(plan.faults()).items())
-    struck = {hit.turn_id for hit in lasting}
+    faults = ", ".join(f"{count} {fault}" for fault, count in plan.faults.items() if count) or "none"
     rows = Counter(row.outcome for facts in evidence.facts.values() for row in facts.ledger)
+    states = Counter(facts.turn.state for facts in evidence.facts.values())
     yield f"seed {plan.seed}: {turns} turns in {len(evidence.accepted)} conversations, {rate:.1f} a second"
     yield f"faults: {faults}; lease {plan.lease:g} s; an answer takes {plan.answer_seconds:.1f} s"
-    yield f"hits: {len(evidence.hits)}, of which {len(lasting)} cost a turn its attempt ({len(struck)} turns)"
-    for (fault, phase), count in sorted(Counter((hit.fault, hit.phase) for hit in evidence.hits).items()):
-        yield f"{count:7} {fault} {phase}"
+    clocks = "; workers' clocks ten minutes fast and slow" if plan.skew else ""
+    yield f"Redis: appendfsync {plan.durability}{clocks}"
+    yield f"ended: {', '.join(f'{count} {state}' for state, count in states.items())}"
+    yield f"submissions repeated under their key: {evidence.repeated}"
+    yield from _hits(evidence)
+    struck = {hit.turn_id for hit in lasting}
     along = sum(reading.turn_id in struck for reading in evidence.readings)
     yield f"readers: {len(evidence.readings)}, {along} of them of turns that were hit"
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in rows.items())
     yield f"provider calls: {len(evidence.asked)}; rows of the ledger: {outcomes}"
+    if evidence.zombies:
+        held = sum(zombie.held for zombie in evidence.zombies)
+        refused = sum(zombie.refused for zombie in evidence.zombies)
+        commits = sum(zombie.commit_refused for zombie in evidence.zombies)
+        yield (
+            f"stopped and woken: {len(evidence.zombies)}, their late commits refused: {commits};"
+            f" turns held by them: {held}, refused: {refused}"
+        )
     yield f"refused as too late: {late.get('refused', 0)} commits, {late.get('lost', 0)} streams"
+
+
+def _hits(evidence: Evidence) -> Iterator[str]:
+    lasting = evidence.lasting()
+    struck = {hit.turn_id for hit in lasting}
+    yield f"hits: {len(evidence.hits)}, of which {len(lasting)} cost a turn its attempt ({len(struck)} turns)"
+    for (fault, phase), count in sorted(Counter((hit.fault, hit.phase) for hit in evidence.hits).items()):
+        yield f"{count:7} {fault} {phase}"
+    yield "kills by the phase of a turn that was hit: " + ", ".join(
+        f"{count} {phase}" for phase, count in phases(evidence).items()
+    )
+    if evidence.points:
+        points = Counter(f"{moment} {process}'s {script}" for process, script, moment in evidence.points)
+        yield "killed: " + ", ".join(f"{count} {where}" for where, count in points.items())
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
@@ -48,19 +74,21 @@ def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _recovery(evidence: Evidence) -> Iterator[str]:
-    ends, limit = recoveries(evidence), evidence.plan.recovery_limit
-    times = Counter(hit.turn_id for hit in evidence.lasting())
-    yield f"{f'seconds (limit {limit:g})':44} {'turns':>6} {'p50':>6} {'p95':>6} {'max':>6}"
+    ends, plan = recoveries(evidence), evidence.plan
+    again = _asked_again(evidence)
+    limits = f"seconds (limits {plan.usual:g} and {plan.most:g})"
+    yield f"{limits:44} {'turns':>6} {'p50':>6} {'p95':>6} {'max':>6}"
     for fault in sorted({hit.fault for hit, _ in ends}):
         of_fault = [(hit, seconds) for hit, seconds in ends if hit.fault == fault]
-        again = [seconds for hit, _ in of_fault for seconds in _asked_again(evidence, hit)]
-        yield _line(f"{fault}: to the next attempt's provider call", again)
+        calls = [seconds for hit, _ in of_fault for seconds in again.get((hit.turn_id, hit.at), [])]
+        yield _line(f"{fault}: to the next attempt's provider call", calls)
         yield _line(f"{fault}: to the answer", [seconds for _, seconds in of_fault])
-        for hits in sorted({times[hit.turn_id] for hit, _ in of_fault} - {1}):
-            seconds = [seconds for hit, seconds in of_fault if times[hit.turn_id] == hits]
-            yield _line(f"{fault}: to the answer of turns hit {hits} times", seconds)
-    if evidence.outages:
-        yield _line("redis: to the next provider call", pauses(evidence))
+    if ends:
+        yield _line("all: to the answer", [seconds for _, seconds in ends])
+    if handed := hand_backs(evidence):
+        yield _line("rolls: SIGTERM to the next claim", [seconds for _, seconds in handed])
+    for fault in sorted({fault for fault, _ in pauses(evidence)}):
+        yield _line(f"{fault}: to the next claim", [took for of, took in pauses(evidence) if of == fault])
     yield _line("never hit: from coming up to the answer", list(_undisturbed(evidence)))
 
 
@@ -76,22 +104,19 @@ def _undisturbed(evidence: Evidence) -> Iterator[float]:
             before = ended
 
 
-def _asked_again(evidence: Evidence, hit: Hit) -> list[float]:
-    """Seconds from the hit to the first provider call of the attempt after it."""
-    later = [
-        asked.arrived - hit.at
-        for asked in evidence.asked
-        if asked.call_id.startswith(f"{hit.turn_id}.") and asked.arrived > hit.at
-    ]
-    return later[:1]
+def _asked_again(evidence: Evidence) -> dict[tuple[str, float], list[float]]:
+    """By turn and time of a hit: seconds to the first provider call of the attempt after it."""
+    calls: dict[str, list[Asked]] = {}
+    for asked in evidence.asked:
+        calls.setdefault(turn_of(asked.call_id), []).append(asked)
+    return {
+        (hit.turn_id, hit.at): [
+            asked.arrived - hit.at for asked in calls.get(hit.turn_id, []) if asked.arrived > hit.at
+        ][:1]
+        for hit in evidence.hits
+    }
 
 
 def _line(name: str, seconds: list[float]) -> str:
-    shares = " ".join(f"{_share(seconds, share):6.1f}" for share in (0.5, 0.95, 1.0))
+    shares = " ".join(f"{share(seconds, part):6.1f}" for part in (0.5, 0.95, 1.0))
     return f"{name:44} {len(seconds):6} {shares}"
-
-
-def _share(values: list[float], share: float) -> float:
-    """The value that `share` of all values do not exceed."""
-    ordered = sorted(values) or [0.0]
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -7,73 +7,94 @@ import contextlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos import provider
-from tests.chaos.plan import Plan
+from tests.chaos.plan import GRACE_SECONDS, Plan
+from tests.chaos.tap import Tap, script_names
 from tests.support.processes import Service
-from tests.support.servers import RedisServer
+from tests.support.proxy import Relay
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import eventually
 
 WORKERS: Final = 2
-GRACE_SECONDS: Final = 0.3
-"""Less than an answer takes, so that SIGTERM leaves something to hand back."""
 NAMESPACE: Final = "chaos"
+SKEW_SECONDS: Final = 600
+END_SECONDS: Final = 30.0
+
+
+class Node(NamedTuple):
+    """A process and its line to Redis."""
+
+    service: Service
+    tap: Tap
 
 
 class Stage:
-    """Starts everything and keeps two workers running; `services` are all that were ever started."""
+    """Starts everything and keeps an API and two workers running."""
 
-    def __init__(self, plan: Plan, folder: Path, stack: contextlib.ExitStack) -> None:
+    def __init__(self, plan: Plan, folder: Path, stack: contextlib.AsyncExitStack) -> None:
+        self._plan = plan
         self._folder = folder
         self._stack = stack
         self._count = 0
+        self._names = script_names(plan.code)
+        self._api_port = str(free_port())
         self.late: Counter[str] = Counter()
+        self.taps: list[Tap] = []
         self.redis = stack.enter_context(RedisServer(options={"appendfsync": plan.durability}))
-        self.redis_url = self.redis.url
         voice = provider.settings(plan.words, plan.gap, plan.silence)
         self.provider = self._start("tests.chaos.provider", voice)
-        self._settings = {
-            "AIFORGE_REDIS_URL": self.redis_url,
-            "AIFORGE_NAMESPACE": NAMESPACE,
-            "AIFORGE_LEASE_SECONDS": str(plan.lease),
-            "AIFORGE_PROVIDER": "openai",
-            "AIFORGE_MODEL": "gpt-4o-mini",
-            "AIFORGE_OPENAI_API_KEY": "none",
-            "AIFORGE_OPENAI_BASE_URL": self.provider.url,
-            "AIFORGE_METRICS_PORT": "0",
-            "AIFORGE_API_PORT": "0",
-            "AIFORGE_GRACE_SECONDS": str(GRACE_SECONDS),
-            "AIFORGE_LOG_LEVEL": "warning",
-        }
-        self._code = (
-            {"PYTHONPATH": f"{plan.code}{os.pathsep}{Path(__file__).parents[2]}"} if plan.code else {}
-        )
-        self.api = self._start("api", self._settings)
-        self.workers = [self._worker() for _ in range(WORKERS)]
+        self.line: Relay
+        self.api: Node
+        self.workers: list[Node]
 
     @classmethod
-    @contextlib.contextmanager
-    def open(cls, plan: Plan, folder: Path) -> Iterator[Self]:
-        """Everything is killed in the end, whatever happens."""
-        with contextlib.ExitStack() as stack:
-            yield cls(plan, folder, stack)
+    @contextlib.asynccontextmanager
+    async def open(cls, plan: Plan, folder: Path) -> AsyncIterator[Self]:
+        """Everything is ready, and is killed in the end, whatever happens."""
+        async with contextlib.AsyncExitStack() as stack:
+            stage = cls(plan, folder, stack)
+            await asyncio.to_thread(stage.provider.ready)
+            port = int(stage.provider.url.removesuffix("/v1").rpartition(":")[2])
+            stage.line = await stack.enter_async_context(Relay(port))
+            stage.api = await stage._node("api", {"AIFORGE_API_PORT": stage._api_port})
+            stage.workers = [await stage._worker() for _ in range(WORKERS)]
+            everyone = (stage.api, *stage.workers)
+            await asyncio.gather(*(asyncio.to_thread(node.service.ready) for node in everyone))
+            yield stage
 
-    async def ready(self) -> None:
-        await asyncio.gather(*(asyncio.to_thread(service.ready) for service in (self.api, *self.workers)))
+    @property
+    def nodes(self) -> list[Node]:
+        return [self.api, *self.workers]
 
-    def replace(self, worker: Service) -> None:
-        """Start another worker in the place of one that has ended."""
-        self.workers[self.workers.index(worker)] = self._worker()
+    def claimed_since(self, at: float) -> bool:
+        """Whether any worker was given a turn after this, in Unix seconds."""
+        return any(tap.claims and tap.claims[-1].at > at for tap in self.taps)
 
-    async def count_late(self, worker: Service) -> None:
+    async def replace(self, node: Node) -> Node:
+        """Start another process in the place of one that has ended."""
+        if node is self.api:
+            self.api = await self._node("api", {"AIFORGE_API_PORT": self._api_port})
+            return self.api
+        self.workers[self.workers.index(node)] = new = await self._worker()
+        return new
+
+    async def gone(self, node: Node) -> None:
+        """Wait until a process, its children, and all that it has sent to Redis have come to their ends."""
+        await asyncio.to_thread(node.service.process.wait, END_SECONDS)
+        await eventually(lambda: not _alive(node.service.process.pid), END_SECONDS)
+        await eventually(lambda: node.tap.connections == 0, END_SECONDS)
+
+    async def count_late(self, node: Node) -> None:
         """Add what this worker has counted of its refused commits and tokens; once in its life."""
-        async with httpx.AsyncClient(trust_env=False) as http:
-            shown = (await http.get(f"{worker.url}/metrics")).text
+        async with httpx.AsyncClient(trust_env=False, timeout=END_SECONDS) as http:
+            shown = (await http.get(f"{node.service.url}/metrics")).text
         for family in text_string_to_metric_families(shown):
             for sample in family.samples:
                 outcome = sample.labels.get("outcome", "")
@@ -82,12 +103,32 @@ class Stage:
 
     async def end_workers(self) -> None:
         """Let them finish what they hold: when this returns nothing runs any more."""
-        for worker in self.workers:
-            await self.count_late(worker)
-        await asyncio.gather(*(asyncio.to_thread(worker.terminate) for worker in self.workers))
+        for node in self.workers:
+            await self.count_late(node)
+        await asyncio.gather(*(asyncio.to_thread(node.service.terminate) for node in self.workers))
 
-    def _worker(self) -> Service:
-        return self._start("worker", self._settings | self._code)
+    async def _worker(self) -> Node:
+        own = {"AIFORGE_METRICS_PORT": "0", "AIFORGE_GRACE_SECONDS": str(GRACE_SECONDS)}
+        if self._plan.code is not None:
+            own["PYTHONPATH"] = f"{self._plan.code}{os.pathsep}{Path(__file__).parents[2]}"
+        if self._plan.skew:
+            own |= skewed(SKEW_SECONDS if self._count % 2 else -SKEW_SECONDS)
+        return await self._node("worker", own)
+
+    async def _node(self, module: str, own: dict[str, str]) -> Node:
+        tap = await self._stack.enter_async_context(Tap(self.redis.port, self._names))
+        self.taps.append(tap)
+        common = {
+            "AIFORGE_REDIS_URL": tap.url,
+            "AIFORGE_NAMESPACE": NAMESPACE,
+            "AIFORGE_LEASE_SECONDS": str(self._plan.lease),
+            "AIFORGE_LOG_LEVEL": "warning",
+            "AIFORGE_PROVIDER": "openai",
+            "AIFORGE_MODEL": "gpt-4o-mini",
+            "AIFORGE_OPENAI_API_KEY": "none",
+            "AIFORGE_OPENAI_BASE_URL": f"http://127.0.0.1:{self.line.port}/v1",
+        }
+        return Node(self._start(module, common | own), tap)
 
     def _start(self, module: str, settings: dict[str, str]) -> Service:
         self._count += 1
@@ -96,6 +137,35 @@ class Stage:
         return service
 
 
-def runs_in(worker: Service, name: bytes | None) -> bool:
+def runs_in(node: Node, name: bytes | None) -> bool:
     """Whether a turn's `worker` field names this process."""
-    return name is not None and name.decode().startswith(f"{socket.gethostname()}:{worker.process.pid}:")
+    number = node.service.process.pid
+    return name is not None and name.decode().startswith(f"{socket.gethostname()}:{number}:")
+
+
+def libfaketime() -> Path | None:
+    """The library that gives a process another clock; None where it is not installed."""
+    found = sorted(Path("/usr/lib").glob("**/faketime/libfaketimeMT.so.1"))
+    return found[0] if found else None
+
+
+def skewed(seconds: int) -> dict[str, str]:
+    """The environment of a process whose clocks are so many seconds fast, the monotonic one, too.
+
+    With that one left alone the library breaks sleeping; as it is, threads that wait with a time limit
+    wait wrongly. So this goes well with kills, and says little about faults that are waited out.
+    """
+    library = libfaketime()
+    assert library is not None, "libfaketime is not installed"
+    return {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": f"{seconds:+d}s",
+    }
+
+
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

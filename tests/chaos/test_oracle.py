@@ -9,62 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from aiforge.core.events import Done, Event, Failed, Message, Queued, Reset, Started, Token
-from aiforge.core.types import ProviderCall, Usage
-from tests.chaos.evidence import Accepted, Asked, Evidence, Facts, Hit, Reading
+from aiforge.core.events import Done, Failed, Message, Reset, Token
+from tests.chaos.evidence import Evidence, Outage, Zombie
+from tests.chaos.honest import BACK, HIT, LOST, MODEL, NEXT, honest, row
 from tests.chaos.oracle import broken, judge, untried
-from tests.chaos.plan import Plan
-from tests.chaos.provider import whole_answer
-from worker.contract.schemas import StoredMessage, Turn, TurnFailure, TurnState
+from tests.chaos.tap import Claimed
+from worker.contract.schemas import TurnFailure, TurnState
 
-HIT, NEXT, BACK = "00" + "a" * 20, "00" + "b" * 20, "01" + "c" * 20
-"""Killed and answered by its second attempt; queued behind it; handed back in another conversation."""
-WORDS = 3
-MODEL = ("openai", "gpt-4o-mini")
-LOST = ("openai", "")
-"""Whose model is not told from what was asked."""
 Lie = Callable[[Evidence], None]
-
-
-def honest() -> Evidence:
-    """Three turns, five provider calls, one kill, one hand-back, and all of it right."""
-    facts = {
-        HIT: _facts(HIT, "c0", [1, 2], attempts=2, first="lost", finished=30.0),
-        NEXT: _facts(NEXT, "c0", [3], attempts=1, finished=32.0),
-        BACK: _facts(BACK, "c1", [4, 5], attempts=1, first="aborted", finished=30.0),
-    }
-    asked = [
-        _asked(1, HIT, "hello?"),
-        _asked(2, HIT, "hello?"),
-        _asked(3, NEXT, "hello?", whole_answer(2, WORDS), "and?"),
-        _asked(4, BACK, "who?"),
-        _asked(5, BACK, "who?"),
-    ]
-    return Evidence(
-        plan=Plan(seed=0, words=WORDS),
-        accepted={"c0": [Accepted(HIT, "hello?"), Accepted(NEXT, "and?")], "c1": [Accepted(BACK, "who?")]},
-        refused=[],
-        readings=[Reading(HIT, 10.0, list(enumerate(facts[HIT].log, start=1)))],
-        hits=[Hit("kill", HIT, 1, "streaming", 15.0), Hit("term", BACK, 1, "streaming", 28.0)],
-        outages=[9.0],
-        held_after_exit=[],
-        late={},
-        facts=facts,
-        memory={
-            "c0": [*_remembered(HIT, "hello?", 2), *_remembered(NEXT, "and?", 3)],
-            "c1": _remembered(BACK, "who?", 5),
-        },
-        asked=asked,
-        totals={
-            MODEL: {
-                "calls:ok": Decimal(3), "calls:aborted": Decimal(1),
-                "input": Decimal(30), "output": Decimal(9), "usd": Decimal("0.000003"),
-            },
-            LOST: {"calls:lost": Decimal(1)},
-        },
-        leftovers=[],
-        seconds=30.0,
-    )  # fmt: skip
 
 
 def test_an_honest_run_passes() -> None:
@@ -160,6 +112,7 @@ def _reader_sees_no_reset(evidence: Evidence) -> None:
 def _row_missing(evidence: Evidence) -> None:
     del evidence.facts[HIT].ledger[0]
     evidence.totals[LOST]["calls:lost"] -= 1
+    evidence.usage[1].calls = evidence.usage[1].lost_calls = 0
 
 
 def _row_elsewhere(evidence: Evidence) -> None:
@@ -171,7 +124,7 @@ def _asked_twice_as_one(evidence: Evidence) -> None:
 
 
 def _paid_for_nothing(evidence: Evidence) -> None:
-    evidence.facts[NEXT].ledger.append(_row(NEXT, 9, "ok"))
+    evidence.facts[NEXT].ledger.append(row(NEXT, 9, "ok"))
     _pay(evidence, calls=1, tokens=(10, 3), usd="0.000001")
 
 
@@ -179,17 +132,30 @@ def _row_left_open(evidence: Evidence) -> None:
     ledger = evidence.facts[HIT].ledger
     ledger[0] = msgspec.structs.replace(ledger[0], outcome="intended")
     evidence.totals[MODEL]["calls:intended"] = evidence.totals[LOST].pop("calls:lost")
+    evidence.usage[0].calls += 1
+    evidence.usage[1].calls = evidence.usage[1].lost_calls = 0
 
 
 def _answer_unpaid(evidence: Evidence) -> None:
     ledger = evidence.facts[NEXT].ledger
-    ledger[0] = _row(NEXT, 3, "lost")
+    ledger[0] = row(NEXT, 3, "lost")
     _pay(evidence, calls=-1, tokens=(-10, -3), usd="-0.000001")
     evidence.totals[LOST]["calls:lost"] += 1
+    evidence.usage[1].calls += 1
+    evidence.usage[1].lost_calls += 1
+
+
+def _cost_of_another(evidence: Evidence) -> None:
+    _change(evidence, NEXT, cost=Decimal("0.000002"))
 
 
 def _counted_twice(evidence: Evidence) -> None:
     evidence.totals[MODEL]["usd"] += Decimal("0.000000000001")
+    evidence.usage[0].cost += Decimal("0.000000000001")
+
+
+def _day_without_a_call(evidence: Evidence) -> None:
+    evidence.usage[0].calls -= 1
 
 
 def _lost_without_a_death(evidence: Evidence) -> None:
@@ -201,7 +167,27 @@ def _hand_back_counted(evidence: Evidence) -> None:
 
 
 def _too_slow(evidence: Evidence) -> None:
-    _change(evidence, BACK, finished_at=28.1 + evidence.plan.recovery_limit)
+    _change(evidence, BACK, finished_at=28.1 + evidence.plan.most)
+
+
+def _a_little_slow(evidence: Evidence) -> None:
+    _change(evidence, BACK, finished_at=28.1 + evidence.plan.usual)
+
+
+def _handed_back_late(evidence: Evidence) -> None:
+    evidence.claims[1] = Claimed(BACK, 2, 30.1)
+
+
+def _zombies_commit_accepted(evidence: Evidence) -> None:
+    evidence.zombies[0] = Zombie(held=2, refused=2, commit_refused=False)
+
+
+def _zombies_tokens_accepted(evidence: Evidence) -> None:
+    evidence.zombies[0] = Zombie(held=2, refused=1, commit_refused=True)
+
+
+def _nobody_killed_before_a_claim(evidence: Evidence) -> None:
+    evidence.hits = [hit for hit in evidence.hits if hit.phase != "before the claim"]
 
 
 def _held_after_exit(evidence: Evidence) -> None:
@@ -217,7 +203,7 @@ def _kept_for_ever(evidence: Evidence) -> None:
 
 
 def _no_call_after_an_outage(evidence: Evidence) -> None:
-    evidence.outages.append(1_000.0)
+    evidence.outages.append(Outage("redis", 1_000.0, 1_000.5))
 
 
 LIES: list[tuple[Lie, set[str]]] = [
@@ -241,15 +227,22 @@ LIES: list[tuple[Lie, set[str]]] = [
     (_row_missing, {"every_call_known"}),
     (_row_elsewhere, {"every_call_known"}),
     (_asked_twice_as_one, {"every_call_known"}),
-    (_paid_for_nothing, {"every_row_settled"}),
+    (_paid_for_nothing, {"every_row_settled", "answer_is_paid"}),
     (_row_left_open, {"every_row_settled"}),
     (_answer_unpaid, {"answer_is_paid"}),
+    (_cost_of_another, {"answer_is_paid"}),
     (_counted_twice, {"sums_agree"}),
+    (_day_without_a_call, {"usage_agrees"}),
     (_lost_without_a_death, {"attempts_are_deaths"}),
     (_hand_back_counted, {"attempts_are_deaths"}),
-    (_too_slow, {"recovered_in_time"}),
+    (_too_slow, {"recovered_in_time", "recovered_soon"}),
+    (_a_little_slow, {"recovered_soon"}),
     (_no_call_after_an_outage, {"consuming_again"}),
     (_held_after_exit, {"handed_back"}),
+    (_handed_back_late, {"handed_back_soon"}),
+    (_zombies_commit_accepted, {"zombies_refused"}),
+    (_zombies_tokens_accepted, {"zombies_refused"}),
+    (_nobody_killed_before_a_claim, {"every_phase_hit"}),
     (_lease_left, {"nothing_left"}),
     (_kept_for_ever, {"nothing_left"}),
 ]
@@ -266,61 +259,6 @@ def test_every_guarantee_can_be_broken() -> None:
     assert {name for _, names in LIES for name in names} == {verdict.name for verdict in judge(honest())}
 
 
-def _facts(
-    turn_id: str, conversation: str, calls: list[int], *, attempts: int, finished: float, first: Any = "ok"
-) -> Facts:
-    """A turn whose last call was answered; with two calls its first run broke off after one word."""
-    answer = whole_answer(calls[-1], WORDS)
-    log: list[Event] = [Queued(), Started(1)]
-    if len(calls) > 1:
-        log += [Token(f"{calls[0]}.0 "), Reset(2), Started(2)]
-    log += [Token(f"{calls[-1]}.{position} ") for position in range(WORDS)]
-    outcomes = [first, "ok"][-len(calls) :]
-    return Facts(
-        turn=Turn(
-            turn_id=turn_id,
-            conversation_id=conversation,
-            state=TurnState.COMPLETED,
-            answer=answer,
-            attempts=attempts,
-            created_at=1.0,
-            finished_at=finished,
-        ),
-        fence=len(calls),
-        log=[*log, Message(answer), Done()],
-        ledger=[_row(turn_id, number, outcome) for number, outcome in zip(calls, outcomes, strict=True)],
-        expires=True,
-    )
-
-
-def _row(turn_id: str, number: int, outcome: Any) -> ProviderCall:
-    paid = outcome == "ok"
-    return ProviderCall(
-        call_id=f"{turn_id}.{number}",
-        purpose="answer",
-        provider=MODEL[0],
-        model=MODEL[1],
-        outcome=outcome,
-        usage=Usage(10, WORDS) if paid else None,
-        cost=Decimal("0.000001") if paid else None,
-    )
-
-
-def _asked(number: int, turn_id: str, *told: str) -> Asked:
-    roles = ("user", "assistant")
-    lines = [{"role": roles[place % 2], "content": text} for place, text in enumerate(told)]
-    return Asked(
-        number, f"{turn_id}.{number}", 10.0 + number, [{"role": "system", "content": "Be brief."}, *lines]
-    )
-
-
-def _remembered(turn_id: str, question: str, number: int) -> list[StoredMessage]:
-    return [
-        StoredMessage(role="user", content=question, turn_id=turn_id),
-        StoredMessage(role="assistant", content=whole_answer(number, WORDS), turn_id=turn_id),
-    ]
-
-
 def _change(evidence: Evidence, turn_id: str, **fields: Any) -> None:
     facts = evidence.facts[turn_id]
     evidence.facts[turn_id] = facts._replace(turn=msgspec.structs.replace(facts.turn, **fields))
@@ -332,3 +270,8 @@ def _pay(evidence: Evidence, *, calls: int, tokens: tuple[int, int], usd: str) -
     totals["input"] += tokens[0]
     totals["output"] += tokens[1]
     totals["usd"] += Decimal(usd)
+    row = evidence.usage[0]
+    row.calls += calls
+    row.input_tokens += tokens[0]
+    row.output_tokens += tokens[1]
+    row.cost += Decimal(usd)

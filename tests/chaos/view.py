@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from aiforge.core.events import Token, decode
 from tests.chaos.evidence import Accepted, Facts, Phase
+from tests.chaos.plan import Point
 from worker.contract import records
 from worker.contract.client import TurnClient
 from worker.contract.keys import SHARDS
@@ -43,6 +44,21 @@ class View:
             for turn, (worker, fence, appended) in zip(turns, found, strict=True)
         ]
 
+    async def now(self) -> float:
+        """Redis's time, in Unix seconds."""
+        seconds, microseconds = await self._client.connection.command("TIME")
+        return int(seconds) + int(microseconds) / 1e6
+
+    async def phase_at(self, point: Point, turn_id: str) -> Phase | None:
+        """How far a turn was whose worker was killed at its claim or commit; None: as what is stored says."""
+        match point.script, point.moment:
+            case "claim", "before":
+                return "before the claim"
+            case "finish", _:
+                (state,) = await self._many([("HGET", self._keys.turn(turn_id), "state")])
+                return "before the commit" if state == b"running" else "after the commit"
+        return None
+
     async def fences(self, turns: Sequence[str]) -> list[int]:
         found = await self._many([("HGET", self._keys.turn(turn), "fence") for turn in turns])
         return [int(fence) for fence in found]
@@ -55,13 +71,15 @@ class View:
             if state is None or TurnState(state.decode()) not in TERMINAL_STATES
         ]
 
-    async def facts(self, turn: Accepted) -> Facts:
-        """Raises NotFound for a turn that is gone."""
+    async def facts(self, turn: Accepted) -> Facts | None:
+        """None for a turn that is gone."""
         turn_id, keys = turn.turn_id, self._keys
         names = keys.turn(turn_id), keys.log(turn_id), keys.ledger(turn_id)
         fence, log, *lives = await self._many(
             [("HGET", names[0], "fence"), ("LRANGE", names[1], 0, -1), *(("PTTL", name) for name in names)]
         )
+        if fence is None:
+            return None
         return Facts(
             turn=await self._client.turn(turn_id),
             fence=int(fence),
@@ -76,7 +94,7 @@ class View:
         indexes = [
             name(shard)
             for shard in range(SHARDS)
-            for name in (keys.leases, keys.fences, keys.ready, keys.wakes)
+            for name in (keys.leases, keys.fences, keys.ready, keys.wakes, keys.due)
         ] + [keys.fifo(TENANT, conversation) for conversation in conversations]
         exist = await self._many([("EXISTS", name) for name in indexes])
         owners = [keys.conversation(TENANT, conversation) for conversation in conversations]
