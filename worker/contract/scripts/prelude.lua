@@ -3,6 +3,20 @@
 
 -- How long a day's usage is kept: 400 days.
 local USAGE_MS = 34560000000
+-- The keys that live and go with a conversation.
+local LIVING = { 'conv', 'msgs', 'turns', 'history' }
+-- How many messages wait for their summary at most, for one that comes too late: 4 windows and so many more.
+local UNSUMMARIZED = 100
+
+-- The keys that live and go with a batch.
+local LASTING = { 'batch', 'items', 'rows', 'slices', 'redo', 'ledger', 'bad', 'again', 'order', 'parked' }
+-- The states in which nothing more happens to a batch.
+local OVER = { completed = true, failed = true, expired = true, cancelled = true }
+-- The numbers that the steps of a batch have instead of a first index.
+local STEPS = { validate = -1, finalize = -2 }
+-- What a batch's record calls the sums that the totals have by model.
+local SUMS = { input = 'input_tokens', output = 'output_tokens', cached = 'cached_tokens',
+  reasoning = 'reasoning_tokens', units = 'units', unpriced = 'unpriced' }
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -18,7 +32,7 @@ end
 local function turn_keys()
   return { turn = KEYS[1], log = KEYS[2], conv = KEYS[3], msgs = KEYS[4], fifo = KEYS[5], ready = KEYS[6],
     wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11], due = KEYS[12],
-    dead = KEYS[13], turns = KEYS[14], convs = KEYS[15], usage = KEYS[16] }
+    dead = KEYS[13], turns = KEYS[14], convs = KEYS[15], usage = KEYS[16], history = KEYS[17] }
 end
 
 -- A name that ends in a turn's id, for another turn of the same conversation.
@@ -37,7 +51,51 @@ end
 -- The keys of a batch, likewise.
 local function batch_keys()
   return { batch = KEYS[1], items = KEYS[2], rows = KEYS[3], slices = KEYS[4], redo = KEYS[5], ready = KEYS[6],
-    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11], usage = KEYS[12] }
+    wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11], usage = KEYS[12],
+    due = KEYS[13], bad = KEYS[14], again = KEYS[15], order = KEYS[16], parked = KEYS[17], batches = KEYS[18] }
+end
+
+-- The keys of a schedule; the last five only where it posts to a conversation.
+local function schedule_keys()
+  return { schedule = KEYS[1], schedules = KEYS[2], crons = KEYS[3], gone = KEYS[4], planned = KEYS[5], conv = KEYS[6],
+    msgs = KEYS[7], turns = KEYS[8], convs = KEYS[9], history = KEYS[10] }
+end
+
+-- Notes until when a conversation's schedules need it, and lets it live so long and its own time more.
+local function stay(key, schedule_id)
+  if redis.call('EXISTS', key.conv) == 0 then return end
+  local latest = 0
+  for _, other in ipairs(redis.call('ZRANGE', key.planned, 0, -1)) do
+    local next_ms = redis.call('HGET', renamed(key.schedule, schedule_id, other), 'next_ms')
+    latest = math.max(latest, tonumber(next_ms or '') or 0)
+  end
+  redis.call('HSET', key.conv, 'planned_ms', int(latest))
+  local left, ahead = redis.call('PTTL', key.conv), math.max(0, latest - now_ms())
+  local wanted = tonumber(redis.call('HGET', key.conv, 'ttl_ms') or 0) + ahead
+  if left == -1 or wanted == left or (wanted > left and ahead == 0) then return end
+  for _, word in ipairs(LIVING) do redis.call('PEXPIRE', key[word], int(wanted)) end
+end
+
+-- Says when a schedule fires next, '' for never, and which turn that will be.
+local function plan(key, schedule_id, next_ms, next_turn)
+  redis.call('HSET', key.schedule, 'next_ms', next_ms, 'next_turn', next_turn)
+  if next_ms == '' then
+    redis.call('ZREM', key.crons, schedule_id)
+  else
+    redis.call('ZADD', key.crons, next_ms, schedule_id)
+  end
+  if key.planned then stay(key, schedule_id) end
+end
+
+-- Takes a schedule away for good, and the turn that it would have posted next.
+-- gone: the name of a tombstone but for its id
+local function forget_schedule(key, schedule_id, gone, gone_ms)
+  local next_turn = redis.call('HGET', key.schedule, 'next_turn')
+  redis.call('SET', gone .. schedule_id, 1, 'PX', gone_ms)
+  if next_turn and next_turn ~= '' then redis.call('SET', gone .. next_turn, 1, 'PX', gone_ms) end
+  redis.call('DEL', key.schedule)
+  redis.call('ZREM', key.schedules, schedule_id)
+  redis.call('ZREM', key.crons, schedule_id)
 end
 
 -- Appends events to a turn's log and publishes them with the first one's sequence number.
@@ -61,16 +119,18 @@ local function add(key, field, amount)
   redis.pcall('HINCRBY', key, field, amount)
 end
 
--- Adds the amounts of a call to the totals, and to the usage of its tenant's day by the call's purpose too.
+-- Adds the amounts of a call to the totals, to the usage of its tenant's day by the call's purpose too, and to the
+-- sums of its batch.
 -- amounts: field, integer, field, integer, …   (field: provider|model|measure)
 local function tally(key, row, amounts)
-  local tenant = redis.call('HGET', key.turn or key.batch, 'tenant') or 'default'
-  local day = key.usage .. tenant .. ':' .. int(math.floor(now_ms() / 86400000))
+  local known = redis.call('HGET', key.turn or key.batch, 'tenant')
+  local day = key.usage .. (known or 'default') .. ':' .. int(math.floor(now_ms() / 86400000))
   local purpose = string.match(row, '"purpose":"(%w+)"') or ''
   for index = 1, #amounts, 2 do
     add(key.totals, amounts[index], amounts[index + 1])
     local whose, measure = string.match(amounts[index], '^(.*|)([^|]*)$')
     add(day, whose .. purpose .. '|' .. measure, amounts[index + 1])
+    if known and key.batch and SUMS[measure] then add(key.batch, SUMS[measure], amounts[index + 1]) end
   end
   redis.call('PEXPIRE', day, USAGE_MS)
 end
@@ -148,14 +208,152 @@ local function make_ready(key, turn_id, now, wake_ms)
   redis.call('ZADD', key.ready, int(now + wake_ms), turn_id)
 end
 
--- Lets a turn live for as long as its conversation does, and the conversation from its last turn's end on.
+-- Lets a turn live for as long as its conversation does, and the conversation from its last turn's end on, or
+-- from when a schedule posts to it next.
 local function age(key, turn_id, now, ttl_ms)
   local lives_ms = tonumber(redis.call('HGET', key.conv, 'ttl_ms') or 0)
   local keep_ms = int(lives_ms > 0 and math.min(lives_ms, tonumber(ttl_ms)) or ttl_ms)
   for _, word in ipairs({ 'turn', 'log', 'ledger' }) do redis.call('PEXPIRE', key[word], keep_ms) end
   redis.call('ZADD', key.turns, int(now + keep_ms), turn_id)
   if redis.call('HINCRBY', key.conv, 'open', -1) > 0 or lives_ms <= 0 then return end
-  for _, word in ipairs({ 'conv', 'msgs', 'turns' }) do redis.call('PEXPIRE', key[word], int(lives_ms)) end
+  local planned_ms = tonumber(redis.call('HGET', key.conv, 'planned_ms') or 0)
+  local stay_ms = int(lives_ms + math.max(0, planned_ms - now))
+  for _, word in ipairs(LIVING) do redis.call('PEXPIRE', key[word], stay_ms) end
+end
+
+-- The keys of a conversation's history: what is remembered, and what was.
+local function conversation_keys()
+  return { conv = KEYS[1], msgs = KEYS[2], history = KEYS[3] }
+end
+
+-- Adds messages to memory.
+local function remember(key, messages)
+  for start = 1, #messages, 500 do
+    redis.call('RPUSH', key.msgs, unpack(messages, start, math.min(start + 499, #messages)))
+  end
+end
+
+-- Gives a conversation its next version, which stands in `history` under its number. `more` is what only this
+-- kind has, `summary` the version whose summary it goes on from, 0 for none.
+local function add_version(key, kind, more, summary)
+  local number = redis.call('HINCRBY', key.conv, 'head', 1)
+  redis.call('HSET', key.history, number, '{"kind":"' .. kind .. '","at":' .. int(now_ms()) .. more .. ',"messages":'
+    .. redis.call('LLEN', key.msgs) .. ',"summary":' .. summary .. '}')
+  return number
+end
+
+-- A conversation that came with messages, or had them before there were versions, begins with one that holds all.
+local function adopt(key)
+  if redis.call('HEXISTS', key.conv, 'head') == 1 or redis.call('EXISTS', key.msgs) == 0 then return end
+  redis.call('HSET', key.conv, 'baseline', add_version(key, 'snapshot', '', 0))
+end
+
+-- Lets what was made anew live as long as its conversation.
+local function settle_lives(key)
+  local left = redis.call('PTTL', key.conv)
+  if left < 0 then return end
+  for _, word in ipairs({ 'msgs', 'history' }) do redis.call('PEXPIRE', key[word], left) end
+end
+
+-- The version that made this one what it is, past all checkouts; its number and what is known of it.
+local function resolved(key, number)
+  while number > 0 do
+    local version = cjson.decode(redis.call('HGET', key.history, int(number)))
+    if not version.to then return number, version end
+    number = version.to
+  end
+  return 0, { messages = 0, summary = 0 }
+end
+
+-- The numbers of head and baseline, or a refusal of a version that is not between them.
+local function bounds(key, number)
+  local head = tonumber(redis.call('HGET', key.conv, 'head') or 0)
+  local baseline = tonumber(redis.call('HGET', key.conv, 'baseline') or 0)
+  local refusal
+  if number and (number > head or number < 0) then
+    refusal = { 'unknown', head, baseline }
+  elseif number and number < baseline then
+    refusal = { 'compacted', head, baseline }
+  end
+  return head, baseline, refusal
+end
+
+local function reversed(values)
+  local turned = {}
+  for index = #values, 1, -1 do turned[#turned + 1] = values[index] end
+  return turned
+end
+
+-- The versions that have to be taken, the latest first, and those to be added, the oldest first, to get from one
+-- version to another.
+local function way(key, from, to)
+  local taken, added = {}, {}
+  from, to = (resolved(key, from)), (resolved(key, to))
+  while from ~= to do
+    if from > to then
+      taken[#taken + 1] = from
+      from = resolved(key, from - 1)
+    else
+      added[#added + 1] = to
+      to = resolved(key, to - 1)
+    end
+  end
+  return taken, reversed(added)
+end
+
+-- The messages of a version's own turn: memory has them, or has left them.
+local function messages_of(key, number)
+  local left, found = redis.call('HGET', key.history, 'messages:' .. int(number)), {}
+  if left then
+    for message in string.gmatch(left, '[^\n]+') do found[#found + 1] = message end
+    return found
+  end
+  local _, version = resolved(key, number)
+  local first = 0
+  if version.kind ~= 'snapshot' then
+    local _, before = resolved(key, number - 1)
+    first = before.messages
+  end
+  return redis.call('LRANGE', key.msgs, int(first), int(version.messages - 1))
+end
+
+-- The version under whose number the summary stands that holds at this one; 0 for none.
+local function summary_of(key, number, version)
+  return redis.call('HEXISTS', key.history, 'summary:' .. int(number)) == 1 and int(number) or int(version.summary)
+end
+
+-- Lets a summary stand for the first `count` messages from this version on.
+local function keep_summary(key, number, count, text)
+  redis.call('HSET', key.history, 'summary:' .. int(number), count .. '\n' .. text)
+  redis.call('HSET', key.conv, 'summary', int(number))
+end
+
+-- How many messages a summary stands for, and its text.
+local function read_summary(key, number)
+  local stored = number and redis.call('HGET', key.history, 'summary:' .. number)
+  if not stored then return 0, '' end
+  local count, text = string.match(stored, '^(%d+)\n(.*)$')
+  return tonumber(count), text
+end
+
+-- Where the messages begin that a turn is shown, and the summary of what was before.
+local function window(key, memory, memory_k, number)
+  local count = redis.call('LLEN', key.msgs)
+  if memory == 'none' then return count, '' end
+  if memory ~= 'summary' then return math.max(count - memory_k, 0), '' end
+  local covered, summary = read_summary(key, number)
+  return math.max(covered, count - 4 * memory_k - UNSUMMARIZED), summary
+end
+
+-- How many messages are kept that memory has left.
+local function left_behind(key)
+  local count, fields = 0, redis.call('HGETALL', key.history)
+  for index = 1, #fields, 2 do
+    if string.find(fields[index], 'messages:', 1, true) == 1 then
+      count = count + 1 + select(2, string.gsub(fields[index + 1], '\n', ''))
+    end
+  end
+  return count
 end
 
 -- Ends a turn in a terminal state and hands out the conversation's next one.
@@ -205,12 +403,127 @@ local function free_slice(key, batch_id, start)
   return redis.call('HINCRBY', key.batch, 'running', -1)
 end
 
+-- Counts a row that was stored just now.
+local function count_row(key, index, ok)
+  redis.call('HINCRBY', key.batch, ok and 'completed' or 'failed', 1)
+  redis.call('RPUSH', key.order, index)
+  if not ok then redis.call('RPUSH', key.bad, index) end
+end
+
+-- Lets an item wait for the row of an earlier one: `parked` holds under the earlier index how many wait, and under
+-- `<earlier index>:<number>` who does and as what: its entry where it repeats that one, `>` where it goes on from it.
+local function park(key, earlier, index, as)
+  local number = redis.call('HINCRBY', key.parked, earlier, 1)
+  redis.call('HSET', key.parked, earlier .. ':' .. number, index .. as)
+end
+
+-- Gives an item that repeats an earlier one its row, which is its entry, behind a `!` where the earlier one has
+-- failed; or lets it wait for the earlier one's.
+local function repeat_row(key, earlier, index, item)
+  local row = redis.call('HGET', key.rows, earlier)
+  if not row then return park(key, earlier, index, item) end
+  local ok = string.match(row, '"status":"(%w+)"') == 'ok'
+  if redis.call('HSETNX', key.rows, index, ok and item or '!' .. item) == 0 then return end
+  count_row(key, index, ok)
+  if ok then redis.call('HINCRBY', key.batch, 'saved', 1) end
+end
+
+-- Gives their rows to those that wait for an item whose row is there now; who goes on a conversation with it is run.
+local function unpark(key, earlier)
+  local count = tonumber(redis.call('HGET', key.parked, earlier) or 0)
+  if count == 0 then return end
+  redis.call('HDEL', key.parked, earlier)
+  for number = 1, count do
+    local name = earlier .. ':' .. number
+    local index, item = string.match(redis.call('HGET', key.parked, name), '^(%d+)([=>].*)$')
+    redis.call('HDEL', key.parked, name)
+    if item == '>' then
+      redis.call('RPUSH', key.redo, index .. ':1:0')
+    else
+      repeat_row(key, earlier, index, item)
+    end
+  end
+end
+
+-- Puts the items of a slice that have no row into the list of what is to be done, each by itself.
+local function keep_for_later(key, start, crashes)
+  local count = tonumber(string.match(redis.call('HGET', key.slices, start), '^(%d+)'))
+  for index = tonumber(start), tonumber(start) + count - 1 do
+    if redis.call('HEXISTS', key.rows, int(index)) == 0 then
+      redis.call('RPUSH', key.redo, int(index) .. ':1:' .. crashes)
+    end
+  end
+end
+
 -- Ends a batch and lets its keys expire.
 local function end_batch(key, batch_id, state, ttl_ms)
   redis.call('HSET', key.batch, 'state', state, 'finished_at', int(now_ms()))
+  redis.call('HDEL', key.batch, 'step', 'ends_as', 'paused_at', 'left')
   redis.call('ZREM', key.ready, batch_id)
+  redis.call('ZREM', key.due, batch_id)
   redis.call('HDEL', key.wakes, batch_id)
-  for _, name in ipairs({ 'batch', 'items', 'rows', 'slices', 'redo', 'ledger' }) do
-    redis.call('PEXPIRE', key[name], ttl_ms)
+  for _, name in ipairs(LASTING) do redis.call('PEXPIRE', key[name], ttl_ms) end
+end
+
+-- What becomes of a batch now that a row or a slice is in: it goes on; or it ends; or, where it came as a file, the
+-- files of its results are to be written. Returns its state.
+local function go_on(key, batch_id, ttl_ms, wake_ms)
+  local record = redis.call('HMGET', key.batch, 'state', 'total', 'completed', 'failed', 'running', 'step', 'input_file')
+  local state, idle = record[1], tonumber(record[5]) == 0
+  if record[6] or OVER[state] then return state end
+  local done = tonumber(record[3]) + tonumber(record[4]) == tonumber(record[2]) and redis.call('EXISTS', key.again) == 0
+  local ends_as
+  if state == 'in_progress' and done then
+    ends_as = 'completed'
+  elseif state == 'cancelling' and (done or idle) then
+    ends_as = 'cancelled'
+  elseif state == 'finalizing' and idle then
+    ends_as = 'expired'
+  else
+    return state
   end
+  if not record[7] then
+    end_batch(key, batch_id, ends_as, ttl_ms)
+    return ends_as
+  end
+  local now = now_ms()
+  if ends_as == 'completed' then
+    state = 'finalizing'
+    redis.call('HSET', key.batch, 'state', state, 'finalizing_at', int(now))
+    redis.call('ZREM', key.due, batch_id)
+  end
+  redis.call('HSET', key.batch, 'step', 'finalize', 'ends_as', ends_as)
+  redis.call('ZADD', key.ready, int(now + tonumber(wake_ms)), batch_id)
+  return state
+end
+
+-- How long a budget is remembered that nobody uses.
+local BUDGET_MS = 34560000000
+
+-- What was used of a budget in its present window, and what is held for calls under way.
+local function in_window(name, field, seconds, now)
+  local window = seconds > 0 and int(math.floor(now / (seconds * 1000))) or '0'
+  local known = redis.call('HMGET', name, field .. ':window', field .. ':used', field .. ':held')
+  redis.call('PEXPIRE', name, BUDGET_MS)
+  if known[1] ~= window then
+    redis.call('HSET', name, field .. ':window', window, field .. ':used', 0)
+    redis.call('PEXPIRE', name, BUDGET_MS)
+    return 0, tonumber(known[3] or 0)
+  end
+  return tonumber(known[2] or 0), tonumber(known[3] or 0)
+end
+
+-- Writes down as used what a call took by measure, or all that it had reserved; returns in how many budgets.
+local function spend(calls, until_, call_id, prefix, now, took)
+  local budgets = 0
+  for scope, field, need in string.gmatch((redis.call('HGET', calls, call_id) or '') .. '\n\n', '(.-)\n(.-)\n(.-)\n\n') do
+    local name, measure, seconds = prefix .. scope, string.match(field, '^(%l+):(%d+)$')
+    if need ~= '0' then redis.call('HINCRBY', name, field .. ':held', '-' .. need) end
+    in_window(name, field, tonumber(seconds), now)
+    redis.call('HINCRBY', name, field .. ':used', took and took[measure] or need)
+    budgets = budgets + 1
+  end
+  redis.call('HDEL', calls, call_id)
+  redis.call('ZREM', until_, call_id)
+  return budgets
 end
