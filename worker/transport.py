@@ -23,10 +23,11 @@ from worker.contract import carrier
 from worker.contract.queues import TASKS
 from worker.contract.schemas import Lane
 
-PATH: Final = "worker.transport:Transport"
-"""What Celery's `broker_transport` setting takes."""
-_SUFFIXES: Final = tuple(f".{lane}" for lane in Lane)
-_CONTROL_DEPTH: Final = 32
+PATHS: Final = {"server": "worker.transport:Transport", "sentinel": "worker.transport:SentinelTransport"}
+"""What Celery's `broker_transport` setting takes, by what the broker's URL names."""
+LANES: Final = tuple(f".{lane}" for lane in Lane)
+"""How the names of the lanes' queues end."""
+CONTROL_DEPTH: Final = 32
 """How deep a control message may be nested: what one parser only just reads can be too much for the next."""
 
 
@@ -65,6 +66,18 @@ class _Message(msgspec.Struct, frozen=True, rename={"content_type": "content-typ
 
 _Body = tuple[tuple[str], dict[str, Any], Any]
 """Positional arguments, keyword arguments, and what Celery would do afterwards."""
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What is left of a wake-up: its id, its task, and the turn or batch that it names."""
+
+    identifier: str
+    task: str
+    work: str
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode(((self.work,), {}, {}))
 
 
 class QoS(stock.QoS):
@@ -126,15 +139,19 @@ class Channel(carrier.Channel):
         try:
             return bool(super()._brpop_read(**options))
         except (ValueError, RecursionError):
-            _drop("garbage")
+            drop("garbage")
             return True
 
     def _receive_one(self, client: Any) -> bool:
         try:
             return bool(super()._receive_one(client))
         except RecursionError:
-            _drop("garbage")
+            drop("garbage")
             return False
+
+
+class SentinelChannel(Channel, carrier.SentinelChannel):
+    """The same, of the primary that Sentinels name."""
 
 
 class Transport(carrier.Transport):
@@ -144,53 +161,75 @@ class Transport(carrier.Transport):
     connection_errors = (*stock.Transport.connection_errors, ResponseError)
 
     def _deliver(self, message: Any, queue: str) -> None:
-        if not queue.endswith(_SUFFIXES):
+        if not queue.endswith(LANES):
             if _is_control(message):
                 super()._deliver(message, queue)
             else:
-                _drop("garbage")
+                drop("garbage")
             return
         taken = wake_up(message)
         if isinstance(taken, str):
-            _drop(taken)
+            drop(taken)
             return
         try:
             super()._deliver(taken, queue)
         except OutOfMemoryError:
             # It cannot be noted as delivered. The reaper finds that its work waits.
-            _drop("redis_full")
+            drop("redis_full")
+
+
+class SentinelTransport(Transport, carrier.SentinelTransport):
+    """The same behind Sentinels; after a failover it connects to the new primary."""
+
+    Channel = SentinelChannel
 
 
 def wake_up(message: Any) -> dict[str, Any] | str:
     """The message with only what a wake-up is made of, or why it is none."""
     try:
         given = msgspec.convert(message, _Message)
-        (work,), named, _ = msgspec.json.decode(base64.b64decode(given.body, validate=True), type=_Body)
+        body = base64.b64decode(given.body, validate=True)
     except (msgspec.MsgspecError, binascii.Error, RecursionError):
         return "garbage"
-    if given.headers.task not in TASKS.values():
-        return "unknown_task"
-    if named:
-        return "garbage"
-    identifier, properties = given.headers.id, given.properties
+    found = asked(given.headers, body)
+    if isinstance(found, str):
+        return found
+    properties = given.properties
     return {
-        "body": base64.b64encode(msgspec.json.encode(((work,), {}, {}))).decode(),
+        "body": base64.b64encode(found.body).decode(),
         "content-type": "application/json",
         "content-encoding": "utf-8",
-        "headers": {
-            "id": identifier,
-            "task": given.headers.task,
-            "root_id": identifier,
-            "argsrepr": f"({work[:14]}…)",
-            "ignore_result": True,
-        },
+        "headers": headers_of(found),
         "properties": {
-            "correlation_id": identifier,
+            "correlation_id": found.identifier,
             "delivery_tag": properties.delivery_tag,
             "delivery_info": msgspec.to_builtins(properties.delivery_info),
             "priority": properties.priority,
             "body_encoding": "base64",
         },
+    }
+
+
+def asked(headers: Any, body: bytes | str) -> Asked | str:
+    """What a message's headers and body ask for, or why they are no wake-up."""
+    try:
+        known = msgspec.convert(headers, _Headers)
+        (work,), named, _ = msgspec.json.decode(body, type=_Body)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return "garbage"
+    if known.task not in TASKS.values():
+        return "unknown_task"
+    return "garbage" if named else Asked(known.id, known.task, work)
+
+
+def headers_of(found: Asked) -> dict[str, Any]:
+    """The headers that Celery reads; the representation for people is shortened."""
+    return {
+        "id": found.identifier,
+        "task": found.task,
+        "root_id": found.identifier,
+        "argsrepr": f"({found.work[:14]}…)",
+        "ignore_result": True,
     }
 
 
@@ -201,8 +240,9 @@ def _is_control(message: Any) -> bool:
         command = msgspec.json.decode(base64.b64decode(given.body, validate=True), type=dict[str, Any])
     except (msgspec.MsgspecError, binascii.Error, RecursionError):
         return False
-    return not is_deeper([message, command], _CONTROL_DEPTH)
+    return not is_deeper([message, command], CONTROL_DEPTH)
 
 
-def _drop(reason: str) -> None:
+def drop(reason: str) -> None:
+    """Count a message that is dropped."""
     metrics.DROPPED.labels(reason).inc()

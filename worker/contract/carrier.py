@@ -12,9 +12,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from kombu.transport import redis as stock
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
-PATH: Final = "worker.contract.carrier:Transport"
-"""What Celery's `broker_transport` setting takes."""
+PATHS: Final = {
+    "server": "worker.contract.carrier:Transport",
+    "sentinel": "worker.contract.carrier:SentinelTransport",
+}
+"""What Celery's `broker_transport` setting takes, by what the broker's URL names."""
 
 
 class Channel(stock.Channel):
@@ -29,5 +34,19 @@ class Channel(stock.Channel):
         yield client or self._shared_client
 
 
+class SentinelChannel(Channel, stock.SentinelChannel):
+    """Asks a Sentinel once before it asks the next: redis-py's client would try for seconds."""
+
+    sentinel_kwargs: dict[str, Any]
+
+    def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:
+        self.sentinel_kwargs = {**self.sentinel_kwargs, "retry": Retry(NoBackoff(), 0)}
+        return super()._sentinel_managed_pool(asynchronous)  # type: ignore[no-untyped-call]
+
+
 class Transport(stock.Transport):
     Channel = Channel
+
+
+class SentinelTransport(stock.SentinelTransport):
+    Channel = SentinelChannel

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.resources import files
 from itertools import chain, repeat
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
@@ -26,8 +22,12 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as ConnectTimeoutError
 
+from aiforge.core.topology import Address, Topology, topology_of
+from worker.contract.cluster import Cluster
 from worker.contract.errors import Unavailable
 from worker.contract.link import Argument, Link, Reply, checked
+from worker.contract.lua import load_scripts
+from worker.contract.servers import Open, opener, primary_opener
 
 _PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError, ClusterDownError, TryAgainError)
 """Of Redis's own errors those that say: not now. A master that is down is a cluster that is."""
@@ -41,30 +41,18 @@ _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 lost reply is asked for again."""
 
 
-class Script:
-    """One Lua script with its prelude and digest."""
-
-    __slots__ = ("digest", "name", "text")
-
-    def __init__(self, name: str, prelude: str, body: str) -> None:
-        self.name = name
-        self.text = f"{prelude}\n{body}"
-        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-
-
-def load_scripts() -> dict[str, Script]:
-    """Every script of the contract by its name."""
-    texts = {
-        path.name.removesuffix(".lua"): path.read_text(encoding="utf-8")
-        for path in files("worker.contract").joinpath("scripts").iterdir()
-        if path.name.endswith(".lua")
-    }
-    prelude = texts.pop("prelude")
-    return {name: Script(name, prelude, body) for name, body in texts.items()}
-
-
 def check_url(url: str) -> None:
     """Raises ValueError when this URL cannot say where a Redis is."""
+    topology = topology_of(url)
+    if topology.kind == "server":
+        _check_server_url(url)
+        return
+    for address in topology.addresses:
+        _check_server_url(topology.at(address))
+        _check_server_url(topology.sentinel_at(address))
+
+
+def _check_server_url(url: str) -> None:
     path = urlsplit(url).path.strip("/")
     if path and not url.startswith("unix:") and not path.isdecimal():
         raise ValueError(f"names its database by a number, unlike {path!r}")
@@ -83,18 +71,8 @@ class Connection:
         self.url = url
         self._timeout = timeout
         self.scripts = load_scripts()
-        # Each command has one limit around it: redis-py's own costs a task for each send, and on
-        # Python 3.11 can swallow a cancellation.
-        pool: Any = redis.ConnectionPool.from_url(
-            url,
-            socket_timeout=None,
-            socket_connect_timeout=timeout,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-        )
-        self.link: Callable[[], Any] = pool.make_connection
-        """Makes a further connection, not connected yet, for one who reads what is pushed."""
-        self._link = Link(self.link)
+        self._topology = topology_of(url)
+        self._link, self.open = _places(self._topology, timeout)
 
     async def close(self) -> None:
         await self._link.close()
@@ -145,7 +123,7 @@ class Connection:
                 async with asyncio.timeout(self._timeout):
                     return await attempt()
             except (*_PASSING, ResponseError, TimeoutError) as error:
-                if isinstance(error, TimeoutError):
+                if isinstance(error, TimeoutError) or self._demoted(error):
                     self._link.drop()
                 elif _refuses_writes(error):
                     raise Unavailable(f"Redis cannot store more: {error}") from None
@@ -158,9 +136,33 @@ class Connection:
 
     @property
     def shown(self) -> str:
-        """The URL without its password."""
-        scheme, _, rest = self.url.partition("://")
+        """The URL without passwords."""
+        scheme, _, rest = self.url.partition("?")[0].partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
+
+    def _demoted(self, error: Exception) -> bool:
+        """Whether a server refuses writes because another has taken over, and that one can be found."""
+        return isinstance(error, ReadOnlyError) and self._topology.kind != "server"
+
+
+def _places(topology: Topology, timeout: float) -> tuple[Link | Cluster, Open]:
+    """What commands are asked of, and what opens a further connection for one who reads what is pushed."""
+    if topology.kind == "cluster":
+
+        def at(address: Address) -> Open:
+            return opener(topology.at(address), timeout)
+
+        cluster = Cluster(topology.addresses, at, _place_of_key)
+        return cluster, cluster.open
+    open_one = (
+        opener(topology.url, timeout) if topology.kind == "server" else primary_opener(topology, timeout)
+    )
+    return Link(open_one), open_one
+
+
+def _place_of_key(command: Sequence[Argument]) -> int:
+    """A script's first key stands behind its digest or text and the number of its keys."""
+    return 3 if command[0] in ("EVALSHA", "EVAL") else 1
 
 
 def _passes(reply: object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -45,9 +45,9 @@ class _Asked(NamedTuple):
 class Link:
     """Connects when it is first asked, and anew after every fault; lives on one event loop."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        """`make` gives a redis-py connection that is not connected yet."""
-        self._make = make
+    def __init__(self, open_one: Callable[[], Awaitable[Any]]) -> None:
+        """`open_one` gives a redis-py connection that is connected."""
+        self._open = open_one
         self._live: Any = None
         self._reading: asyncio.Task[None] | None = None
         self._asked: deque[_Asked] = deque()
@@ -77,6 +77,11 @@ class Link:
         if self._reading is not None:
             self._reading.cancel()
 
+    @property
+    def waits(self) -> bool:
+        """Whether a reply is missing."""
+        return bool(self._asked)
+
     async def close(self) -> None:
         self.drop()
         if self._reading is not None:
@@ -90,12 +95,7 @@ class Link:
     async def _connect(self) -> Any:
         async with self._connecting:
             if not self._usable:
-                live = self._make()
-                try:
-                    await live.connect()
-                except BaseException:
-                    await live.disconnect(nowait=True)
-                    raise
+                live = await self._open()
                 self._live, self._asked = live, deque()
                 self._reading = asyncio.create_task(self._read(live, self._asked), name="link")
             return self._live
