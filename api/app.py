@@ -11,7 +11,18 @@ from api.bodies import BodyLimit
 from api.edge import Edge
 from api.metrics import Metrics
 from api.openapi import Application
-from api.routes import batches, conversations, dead, files, system, turns, usage
+from api.routes import (
+    batches,
+    conversations,
+    dead,
+    files,
+    history,
+    providers,
+    schedules,
+    system,
+    turns,
+    usage,
+)
 from api.settings import ApiSettings
 from api.sse import Streams
 from api.state import Service
@@ -47,7 +58,7 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
         log=logger("api", settings.log_level, settings.log_format),
     )
     app.state.service = shared
-    for routes in (conversations, turns, dead, files, batches, usage, system):
+    for routes in (conversations, history, turns, dead, files, batches, schedules, usage, providers, system):
         app.include_router(routes.router)
     errors.install(app)
     token = settings.api_token.get_secret_value() if settings.api_token else None

@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Collection, Mapping
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import LONGEST_PARAM, Problem
+from worker.contract.schedule_schemas import ScheduleChange, ScheduleRequest
 from worker.contract.schemas import (
     BatchItem,
     BatchRequest,
@@ -62,12 +63,22 @@ class ConversationBody(ConversationSettings, frozen=True, kw_only=True, forbid_u
 class BatchBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A batch as it is posted: an item may be just its message."""
 
-    items: list[BatchItem | str]  # type: ignore[assignment]  # wider than what is stored
+    items: list[BatchItem | str] = msgspec.field(default_factory=list)  # type: ignore[assignment]  # wider
 
     def request(self) -> BatchRequest:
         items = [BatchItem(message=item) if isinstance(item, str) else item for item in self.items]
         fields = {name: getattr(self, name) for name in BatchRequest.__struct_fields__}
         return BatchRequest(**{**fields, "items": items})
+
+
+class ScheduleBody(ScheduleRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule as it is posted, with a batch as that is posted."""
+
+    batch: BatchBody | None = None
+
+    def request(self) -> ScheduleRequest:
+        fields = {name: getattr(self, name) for name in ScheduleRequest.__struct_fields__}
+        return ScheduleRequest(**{**fields, "batch": self.batch and self.batch.request()})
 
 
 class ResumeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,6 +109,8 @@ class ImportBody(ConversationExport, frozen=True, kw_only=True, forbid_unknown_f
 TURN: Final = msgspec.json.Decoder(TurnBody)
 CONVERSATION: Final = msgspec.json.Decoder(ConversationBody)
 BATCH: Final = msgspec.json.Decoder(BatchBody)
+SCHEDULE: Final = msgspec.json.Decoder(ScheduleBody)
+SCHEDULE_CHANGE: Final = msgspec.json.Decoder(ScheduleChange)
 RESUME: Final = msgspec.json.Decoder(ResumeBody)
 QUEUE: Final = msgspec.json.Decoder(QueueBody)
 IMPORT: Final = msgspec.json.Decoder(ImportBody)
@@ -110,7 +123,7 @@ def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        _refuse(str(error))
+        _refuse(str(error), decoder.type)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _bad_json(f"the body is not valid JSON: {error}") from None
     except RecursionError:
@@ -121,14 +134,23 @@ def _bad_json(message: str) -> Problem:
     return Problem(400, "invalid_json", message)
 
 
-def _refuse(message: str) -> NoReturn:
+def _refuse(message: str, kind: Any) -> NoReturn:
     path, field = _PATH.search(message), _FIELD.search(message)
     parts = [found[found.lastindex or 0] for found in (path, field) if found and found[found.lastindex or 0]]
     param = ".".join(parts)[:LONGEST_PARAM] or None
     code, text = "invalid_value", _PATH.sub("", message)
     if field is not None:
         code, text = _FIELDS[field[1]]
+    elif text.startswith("Invalid enum value") and (choices := _choices(kind, param)):
+        text = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
     raise Problem(400, code, f"{param}: {text}" if param else text, param=param)
+
+
+def _choices(kind: Any, param: str | None) -> list[str]:
+    """The words that a field of a body takes."""
+    hint = get_type_hints(kind).get(param or "")
+    kinds = (hint, *get_args(hint))
+    return [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
 
 
 class BodyLimit:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,21 +15,30 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from worker.contract.errors import Conflict, ContractError, Gone, InvalidInput, NotFound, Unavailable
+from worker.contract.errors import (
+    Conflict,
+    ContractError,
+    Gone,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    Unavailable,
+)
 
 STATUSES: Final[Mapping[type[ContractError], int]] = {
     InvalidInput: 400,
     NotFound: 404,
     Conflict: 409,
     Gone: 410,
+    LimitExceeded: 429,
     Unavailable: 503,
     ContractError: 500,
 }
 
-IDS: Final = frozenset({"conversation_id", "turn_id", "batch_id", "file_id"})
+IDS: Final = frozenset({"conversation_id", "turn_id", "batch_id", "file_id", "schedule_id"})
 """A malformed one of these is 422 wherever it stands: no such thing can ever exist."""
 
-_TYPES: Final = {401: "authentication_error", 403: "permission_error"}
+_TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _ROUTING: Final = {
     404: ("route_not_found", "no such route"),
     405: ("method_not_allowed", "not on this route"),
@@ -113,7 +123,9 @@ def _contract(error: ContractError) -> Problem:
     if param in IDS:
         status = 422
     headers = {"Retry-After": "1"} if error.retryable else {}
-    if isinstance(error, Conflict):
+    if isinstance(error, LimitExceeded) and error.retry_after is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    elif isinstance(error, Conflict | LimitExceeded):
         headers["x-should-retry"] = "false"
     return Problem(status, error.code, str(error), param=param, headers=headers)
 

@@ -55,6 +55,16 @@ _BATCH: Final[dict[str, Any]] = {
     },
     "cost": "0.0192",
     "unpriced_calls": 0,
+    "paused_at": None,
+    "max_cost": "5",
+    "saved_calls": 0,
+    "invalid_lines": 0,
+}
+_LINE_ERROR: Final[dict[str, Any]] = {
+    "code": "duplicate_custom_id",
+    "message": "custom_id 'faq-1' stands in line 1, too",
+    "line": 3,
+    "param": "custom_id",
 }
 _ROW: Final[dict[str, Any]] = {
     "index": 0,
@@ -67,6 +77,8 @@ _ROW: Final[dict[str, Any]] = {
     "cost": "0.000096",
     "latency_ms": 812.4,
     "attempts": 1,
+    "response": None,
+    "deduplicated": None,
 }
 _FAILED: Final[dict[str, Any]] = {
     **_ROW,
@@ -82,6 +94,20 @@ _FURTHER: Final[Mapping[str, list[dict[str, Any]]]] = {
     "Alive": [{"status": "alive"}],
     "Ready": [{"status": "ready"}],
     "Batch": [_BATCH],
+    "Batches": [
+        {
+            "object": "list",
+            "data": [_BATCH],
+            "first_id": _BATCH["id"],
+            "last_id": _BATCH["id"],
+            "has_more": False,
+        }
+    ],
+    "BatchDeleted": [{"id": _BATCH["id"], "object": "batch", "deleted": True}],
+    "LineError": [_LINE_ERROR],
+    "LineErrors": [{"object": "list", "data": [_LINE_ERROR]}],
+    "LineResponse": [{"status_code": 200, "request_id": "req_1", "body": {"object": "chat.completion"}}],
+    "OutputExpiry": [{"anchor": "created_at", "seconds": 86400}],
     "BatchRow": [_ROW, _FAILED],
     "Turns": [{"object": "list", "data": _own(schemas.Turn)[:1], "has_more": False}],
     "ListedConversation": [_LISTED],
@@ -95,7 +121,7 @@ _FURTHER: Final[Mapping[str, list[dict[str, Any]]]] = {
     ],
     "Queue": [{"active": _TURN_IDS[0], "waiting": [_TURN_IDS[1]]}],
     "QueueBody": [{"expected": list(_TURN_IDS), "turns": list(reversed(_TURN_IDS))}],
-    "Erasure": [{"conversation_id": _CONVERSATION, "messages": 4, "turns": 2, "stopped": 0}],
+    "Erasure": [{"conversation_id": _CONVERSATION, "messages": 4, "turns": 2, "stopped": 0, "schedules": 1}],
 }
 
 NAMED: Final[Mapping[str, dict[str, Any]]] = {

@@ -111,11 +111,11 @@ def _ledger(totals: Mapping[tuple[str, str], Mapping[str, Decimal]]) -> Iterator
         labels=[*pair, "kind"],
     )
     calls = CounterMetricFamily(
-        "aiforge_ledger_calls", "Provider calls by how they ended.", labels=[*pair, "outcome"]
+        "aiforge_ledger_calls",
+        "Provider calls by how they ended; without a model where none has answered.",
+        labels=[*pair, "outcome"],
     )
     for names, sums in totals.items():
-        if not _known(sums):
-            continue
         cost.add_metric(names, float(sums.get("usd", 0)))
         unpriced.add_metric(names, float(sums.get("unpriced", 0)))
         for kind in _TOKEN_KINDS:
@@ -124,8 +124,3 @@ def _ledger(totals: Mapping[tuple[str, str], Mapping[str, Decimal]]) -> Iterator
             if measure.startswith(_CALLS):
                 calls.add_metric([*names, measure.removeprefix(_CALLS)], float(number))
     yield from (cost, unpriced, tokens, calls)
-
-
-def _known(sums: Mapping[str, Decimal]) -> bool:
-    """A name that callers made up has neither answered nor cost anything, and must not become a label."""
-    return bool(sums.get(f"{_CALLS}ok") or sums.get("usd"))

@@ -9,7 +9,15 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api import batch_schemas, file_schemas, schemas, usage_schemas
+from api import (
+    batch_schemas,
+    file_schemas,
+    history_schemas,
+    provider_schemas,
+    schedule_schemas,
+    schemas,
+    usage_schemas,
+)
 from api.examples import NAMED, examples
 from api.sse import MEDIA_TYPE
 
@@ -24,8 +32,15 @@ _MEANINGS: Final = {
     413: "The body is too long.",
     415: "The body is not uncompressed application/json.",
     422: "An id is malformed.",
+    429: "A budget has no room; `Retry-After` says when it has, `x-should-retry: false` that it never will.",
     503: "The store does not answer or is full; nothing was accepted. `Retry-After` says when to come back.",
 }
+_BODIES: Final = (
+    *schemas.UNREFERENCED,
+    *batch_schemas.UNREFERENCED,
+    *schedule_schemas.UNREFERENCED,
+    *history_schemas.UNREFERENCED,
+)
 _EXAMPLE: Final = """\
 : ping
 
@@ -129,7 +144,7 @@ class Application(FastAPI):
         )
         components = document.setdefault("components", {})
         _, definitions = models_json_schema(
-            [(model, "validation") for model in (*schemas.UNREFERENCED, *batch_schemas.UNREFERENCED)],
+            [(model, "validation") for model in _BODIES],
             ref_template=_REF,
         )
         components["schemas"] = {**definitions["$defs"], **components.get("schemas", {})}
@@ -142,7 +157,11 @@ class Application(FastAPI):
 def _put_examples(document: dict[str, Any]) -> None:
     """Examples whole: FastAPI drops whatever is null in them."""
     described = document["components"]["schemas"]
-    for name, shown in examples((schemas, batch_schemas, file_schemas, usage_schemas)).items():
+    modules = (
+        schemas, batch_schemas, file_schemas, history_schemas, provider_schemas, schedule_schemas,
+        usage_schemas,
+    )  # fmt: skip
+    for name, shown in examples(modules).items():
         if name in described:
             described[name]["examples"] = shown
     document["components"]["examples"] = {name: {"value": shown} for name, shown in NAMED.items()}

@@ -12,16 +12,18 @@ from api.errors import LONGEST_PARAM, Problem
 ID: Final = r"^(?:\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
 """Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
 _TURN: Final = r"^[0-9]{2}[0-9a-f]{20}$"
-_BATCH: Final = r"^batch_[0-9]{2}[0-9a-f]{20}$"
+BATCH: Final = r"^batch_[0-9]{2}[0-9a-f]{20}$"
 FILE: Final = r"^file-[0-9]{2}[0-9a-f]{20}$"
+_SCHEDULE: Final = r"^sched_[0-9]{2}[0-9a-f]{20}$"
 _LONGEST_WAIT: Final = 300
 _NUMBERS: Final = frozenset({int, float})
 _PLAIN: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 ConversationId = Annotated[str, Path(pattern=ID, max_length=128, examples=["user-42"])]
 TurnId = Annotated[str, Path(pattern=_TURN, examples=["171f0a93c2d4e5b6a7f809"])]
-BatchId = Annotated[str, Path(pattern=_BATCH, examples=["batch_171f0a93c2d4e5b6a7f809"])]
+BatchId = Annotated[str, Path(pattern=BATCH, examples=["batch_171f0a93c2d4e5b6a7f809"])]
 FileId = Annotated[str, Path(pattern=FILE, examples=["file-171f0a93c2d4e5b6a7f809"])]
+ScheduleId = Annotated[str, Path(pattern=_SCHEDULE, examples=["sched_171f0a93c2d4e5b6a7f809"])]
 Wait = Annotated[
     float | None,
     Query(ge=0, le=_LONGEST_WAIT, allow_inf_nan=False, description="Seconds to wait for the turn to end."),

@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from aiforge.core.texts import one_line
 from aiforge.core.types import Usage
-from worker.contract.schemas import Batch, BatchRow, BatchState, Conversation, StoredMessage, Turn
+from worker.contract.history import Page
+from worker.contract.schemas import BATCH_OVER, Batch, BatchRow, BatchState, StoredMessage, Turn
 from worker.contract.usage import UsageRow
 
 JSON: Final = "application/json"
@@ -20,6 +22,8 @@ ENDPOINT: Final = "/v1/turns"
 
 INLINE: Final = "inline"
 """Stands where OpenAI's object names a file: the items came in the request."""
+NO_LIMIT: Final = "24h"
+"""Stands where OpenAI's object names a span and the batch has none."""
 
 _TURN_FIELDS: Final = tuple(name for name in Turn.__struct_fields__ if name != "replayed")
 _encode: Final = msgspec.json.Encoder().encode
@@ -43,10 +47,10 @@ def turns(values: Sequence[Turn]) -> dict[str, Any]:
     return {"object": "list", "data": [turn(value) for value in values], "has_more": False}
 
 
-def conversations(values: Sequence[tuple[int, Conversation]], *, has_more: bool) -> dict[str, Any]:
-    data = [{**_fields(value), "last_turn_at": when / 1000} for when, value in values]
-    cursor = f"{values[-1][0]}:{values[-1][1].conversation_id}" if has_more else None
-    return {"object": "list", "data": data, "has_more": has_more, "next": cursor}
+def conversations(page: Page) -> dict[str, Any]:
+    data = [{**_fields(value), "last_turn_at": when / 1000} for when, value in page.found]
+    cursor = None if page.next is None else "{}:{}".format(*page.next)
+    return {"object": "list", "data": data, "has_more": cursor is not None, "next": cursor}
 
 
 def page(values: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
@@ -71,20 +75,20 @@ def batch(value: Batch) -> dict[str, Any]:
     return {
         "id": value.batch_id,
         "object": "batch",
-        "endpoint": ENDPOINT,
-        "errors": None,
-        "input_file_id": INLINE,
-        "output_file_id": None,
-        "error_file_id": None,
-        "completion_window": "24h",
+        "endpoint": value.endpoint or ENDPOINT,
+        "errors": None if value.errors is None else {"object": "list", "data": value.errors.data},
+        "input_file_id": value.input_file_id or INLINE,
+        "output_file_id": value.output_file_id,
+        "error_file_id": value.error_file_id,
+        "completion_window": value.completion_window or NO_LIMIT,
         "status": state,
         "created_at": int(value.created_at),
         "in_progress_at": _second(value.started_at),
-        "expires_at": None,
-        "finalizing_at": None,
+        "expires_at": _second(value.expires_at),
+        "finalizing_at": _second(value.finalizing_at),
         "completed_at": finished if state is BatchState.COMPLETED else None,
-        "failed_at": None,
-        "expired_at": None,
+        "failed_at": finished if state is BatchState.FAILED else None,
+        "expired_at": finished if state is BatchState.EXPIRED else None,
         "cancelling_at": _second(value.cancelled_at),
         "cancelled_at": finished if state is BatchState.CANCELLED else None,
         "request_counts": {"total": value.total, "completed": value.completed, "failed": value.failed},
@@ -93,7 +97,24 @@ def batch(value: Batch) -> dict[str, Any]:
         "usage": _usage(value.usage),
         "cost": money(value.cost),
         "unpriced_calls": value.unpriced_calls,
+        "paused_at": _second(value.paused_at),
+        "max_cost": money(value.max_cost),
+        "saved_calls": value.saved_calls,
+        "invalid_lines": 0 if value.errors is None else value.errors.total,
     }
+
+
+def row(value: BatchRow) -> dict[str, Any]:
+    return {**_fields(value), "cost": money(value.cost)}
+
+
+def batch_event(position: int, value: BatchRow | Batch) -> bytes:
+    """A row with its place in the order in which rows came; or how far the batch is, which is its last word
+    when it is over."""
+    if isinstance(value, BatchRow):
+        return b"id: %d\nevent: row\ndata: %s\n\n" % (position, one_line(_encode(row(value))))
+    name = b"done" if value.state in BATCH_OVER else b"progress"
+    return b"event: %s\ndata: %s\n\n" % (name, one_line(_encode(batch(value))))
 
 
 def usage(values: Sequence[UsageRow]) -> dict[str, Any]:
@@ -111,7 +132,7 @@ def usage(values: Sequence[UsageRow]) -> dict[str, Any]:
 
 def rows(values: Iterable[BatchRow]) -> Response:
     """One JSON object a line."""
-    lines = [_encode({**_fields(row), "cost": money(row.cost)}) + b"\n" for row in values]
+    lines = [_encode(row(value)) + b"\n" for value in values]
     return Response(b"".join(lines), media_type=NDJSON)
 
 

@@ -6,16 +6,19 @@ are written by `api/replies.py`. The suite checks that all of them name the same
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from worker.contract.checks import MOST_TOKENS
 from worker.contract.schemas import DEFAULT_MEMORY_K, TurnState
-from worker.contract.transfer import EXPORT_VERSION, MAX_MESSAGES
 
 Parts = list[dict[str, Any]]
 Money = str
+MemoryMode = Annotated[
+    Literal["buffer", "summary", "none"],
+    Field(description="The last `memory_k` messages, or those and a summary of the others, or nothing."),
+]
 _USAGE: Final[dict[str, Any]] = {
     "input_tokens": 412,
     "output_tokens": 57,
@@ -107,6 +110,7 @@ class ConversationBody(Body):
     )
     system_prompt: str | None = None
     model: str | None = None
+    memory: MemoryMode = "buffer"
     memory_k: int = Field(
         DEFAULT_MEMORY_K, ge=1, le=1000, description="How many stored messages a turn is shown."
     )
@@ -208,8 +212,13 @@ class Conversation(BaseModel):
                     "conversation_id": "user-42",
                     "created_at": 1767225600.128,
                     "messages": 4,
+                    "version": 2,
+                    "baseline": 0,
+                    "revision": 0,
+                    "busy": False,
                     "system_prompt": None,
                     "model": None,
+                    "memory": "buffer",
                     "memory_k": 20,
                     "metadata": None,
                     "temperature": None,
@@ -225,8 +234,13 @@ class Conversation(BaseModel):
     conversation_id: str
     created_at: float
     messages: int
+    version: int = Field(description="The latest; each turn that is committed makes one, each checkout too.")
+    baseline: int = Field(description="The oldest version that is kept; 0 is the empty conversation.")
+    revision: int = Field(description="How often its settings were changed.")
+    busy: bool = Field(description="A turn of it runs, or waits for a worker or a human.")
     system_prompt: str | None
     model: str | None
+    memory: MemoryMode
     memory_k: int
     metadata: dict[str, str] | None
     temperature: float | None
@@ -263,6 +277,7 @@ class Erasure(BaseModel):
     messages: int
     turns: int
     stopped: int = Field(description="How many of the turns were running.")
+    schedules: int = Field(description="How many schedules posted to it.")
 
 
 class StoredMessage(BaseModel):
@@ -298,52 +313,6 @@ class Messages(BaseModel):
     object: Literal["list"]
     data: list[StoredMessage]
     has_more: bool = Field(description="Whether `after` = the number of messages read so far gives more.")
-
-
-class ConversationSettings(Body):
-    """Settings as they were given; null is the service's own."""
-
-    system_prompt: str | None = None
-    model: str | None = None
-    memory_k: int = Field(DEFAULT_MEMORY_K, ge=1, le=1000)
-    metadata: dict[str, str] | None = None
-    temperature: float | None = Field(None, ge=0, le=2)
-    max_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    tools: list[str] | None = None
-    on_busy: Literal["enqueue", "reject", "interrupt", "rollback"] = "enqueue"
-    ttl: int | None = Field(None, ge=1)
-
-
-class ConversationExport(Body):
-    """A whole conversation as one document, which can be imported where its id is free."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {
-                    "version": EXPORT_VERSION,
-                    "conversation_id": "user-7",
-                    "created_at": 1767225600.128,
-                    "settings": {"system_prompt": "You answer for the ACME shop.", "memory_k": 20},
-                    "messages": [
-                        {"role": "user", "content": "My name is Ada."},
-                        {"role": "assistant", "content": "Hello Ada!"},
-                    ],
-                }
-            ]
-        },
-    )
-
-    version: Literal[1] = Field(description="Of this format.")
-    conversation_id: str
-    created_at: float
-    settings: ConversationSettings
-    messages: list[StoredMessage] = Field(
-        max_length=MAX_MESSAGES,
-        description="In order. Each tool's result belongs to a call of the answer before it, and each call"
-        " has one; a `turn_id` leads nowhere after an import.",
-    )
 
 
 class ErrorDetail(BaseModel):

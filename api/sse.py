@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from aiforge.core import events
 from aiforge.core.events import Event, RequiresAction
+from aiforge.core.texts import one_line
 from api.stopping import stop
 from worker.contract.errors import ContractError
 
@@ -26,16 +27,10 @@ _HEADERS: Final = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 _FULL: Final = 256 * 1024
 """Bytes that may wait for a slow reader before its subscription is paused."""
 
-_LINE_ENDS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
-"""Not line ends in SSE, but many readers split lines there; JSON can say them in ASCII."""
-
 
 def encode(sequence: int, event: Event) -> bytes:
     """One event in SSE's form; its data is one line for every reader."""
-    data = events.encode(event)
-    if not data.isascii():
-        for raw, escaped in _LINE_ENDS:
-            data = data.replace(raw, escaped)
+    data = one_line(events.encode(event))
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (sequence, events.name(event).encode(), data)
 
 
@@ -71,19 +66,21 @@ class EventStream(Response):
 
     def __init__(
         self,
-        source: AsyncIterator[tuple[int, Event]],
+        source: AsyncIterator[tuple[int, Any]],
         *,
         streams: Streams,
         ping_seconds: float,
-        waits: Callable[[str], Awaitable[bool]],
+        waits: Callable[[str], Awaitable[bool]] | None = None,
         left: Callable[[], Awaitable[object]] | None = None,
         headers: Mapping[str, str] | None = None,
+        write: Callable[[int, Any], bytes] = encode,
     ) -> None:
         """`waits` tells whether a question is open; `left` is called when the reader leaves first."""
         self.status_code = 200
         self.background = None
         self.init_headers({**_HEADERS, **(headers or {})})
         self._source = source
+        self._write = write
         self._streams = streams
         self._ping_seconds = ping_seconds
         self._waits = waits
@@ -136,9 +133,10 @@ class EventStream(Response):
         """Fill `_ready`; ends after a terminal event, or a question that nobody has answered yet."""
         try:
             async for sequence, event in self._source:
-                self._ready += encode(sequence, event)
+                self._ready += self._write(sequence, event)
                 self._wake.set()
-                if isinstance(event, RequiresAction) and await self._waits(event.question_id):
+                waits = self._waits if isinstance(event, RequiresAction) else None
+                if waits is not None and await waits(event.question_id):
                     break
                 if len(self._ready) > _FULL:
                     self._room.clear()

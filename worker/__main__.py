@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from aiforge.core.fallbacks import check_fallbacks
 from aiforge.core.providers import check_provider
 from aiforge.core.types import ConfigError
 from worker.contract.fitness import check_redis
@@ -20,6 +21,7 @@ def main() -> int:
         settings = WorkerSettings.load()
         library = check(settings)
         check_provider(library)
+        check_fallbacks(library)
         for warning in check_redis(settings):
             say(f"worker: {warning}")
         sock = listen(

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from celery import Celery
 
-from worker import tasks, transport
+from aiforge.core.topology import topology_of
+from worker import rabbit, tasks, transport
 from worker.contract.broker import celery_application, on_redis
 from worker.pools import wait_of
 from worker.runtime import Runtime
@@ -16,8 +17,10 @@ from worker.settings import WorkerSettings
 def application(settings: WorkerSettings, runtime: Callable[[], Runtime]) -> Celery:
     """The application of a worker process."""
     celery = celery_application(settings)
-    if on_redis(settings.broker):
-        celery.conf.broker_transport = transport.PATH
+    url = settings.broker
+    celery.conf.broker_transport = (
+        transport.PATHS[topology_of(url).kind] if on_redis(url) else rabbit.path(url)
+    )
     celery.conf.worker_redirect_stdouts = False
     tasks.register(celery, runtime, wait_of(settings.pool))
     return celery

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -15,6 +16,8 @@ from worker import metrics
 
 NotReady = Callable[[], str | None]
 """None, or one line why this worker does not take work."""
+LAST_ANSWERS_SECONDS: Final = 1.0
+"""How long an answer that is under way may take when the worker ends."""
 
 
 async def serve(sock: socket.socket, not_ready: NotReady) -> web.AppRunner:
@@ -32,7 +35,7 @@ async def serve(sock: socket.socket, not_ready: NotReady) -> web.AppRunner:
 
     application = web.Application()
     application.add_routes([web.get("/metrics", show), web.get("/livez", live), web.get("/readyz", ready)])
-    runner = web.AppRunner(application, access_log=None)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=LAST_ANSWERS_SECONDS)
     await runner.setup()
     await web.SockSite(runner, sock).start()
     return runner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import logging
 import os
@@ -86,10 +87,12 @@ def run(settings: WorkerSettings, library: AIForgeSettings, sock: socket.socket)
     if isinstance(host, Parent):
         signals.worker_process_init.connect(host.start_child, weak=False)
         signals.worker_process_shutdown.connect(host.stop_child, weak=False)
-    signals.worker_ready.connect(_ready(settings, host, sock, worker), weak=False)
+    serving = contextlib.ExitStack()
+    signals.worker_ready.connect(_ready(settings, host, sock, worker, serving), weak=False)
     try:
         worker.start()
     finally:
+        serving.close()
         host.stop()
         forks.close()
         if settings.pool == "prefork":
@@ -148,7 +151,13 @@ def _go() -> None:
     os._exit(1)
 
 
-def _ready(settings: WorkerSettings, host: Single | Parent, sock: socket.socket, worker: Any) -> Any:
+def _ready(
+    settings: WorkerSettings,
+    host: Single | Parent,
+    sock: socket.socket,
+    worker: Any,
+    serving: contextlib.ExitStack,
+) -> Any:
     def not_ready() -> str | None:
         connection = getattr(worker.consumer, "connection", None)
         if connection is None or not connection.connected:
@@ -156,7 +165,8 @@ def _ready(settings: WorkerSettings, host: Single | Parent, sock: socket.socket,
         return host.why_not_ready()
 
     def on_ready(**_signal: Any) -> None:
-        host.upkeep.run(health.serve(sock, not_ready))
+        served = host.upkeep.run(health.serve(sock, not_ready))
+        serving.callback(lambda: host.upkeep.run(served.cleanup()))
         port = sock.getsockname()[1]
         say(
             f"worker: ready, pool {settings.pool}, {worker.pool.num_processes} at a time,"

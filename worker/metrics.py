@@ -82,10 +82,35 @@ REAPED: Final = Counter(
     ("kind",),
     registry=REGISTRY,
 )
+FIRES: Final = Counter(
+    "aiforge_schedule_fires_total",
+    "Ticks of schedules that this worker fired: posted, refused, or done by another worker as well.",
+    ("outcome",),
+    registry=REGISTRY,
+)
 DROPPED: Final = Counter(
     "aiforge_messages_dropped_total",
     "Wake-ups without effect: garbage, forged, repeated or out of date.",
     ("reason",),
+    registry=REGISTRY,
+)
+PROVIDER_WAIT_SECONDS: Final = Histogram(
+    "aiforge_provider_wait_seconds",
+    "Time that provider calls waited for a place, where they had to ask for one.",
+    ("lane",),
+    buckets=_WAITS,
+    registry=REGISTRY,
+)
+PROVIDER_HOLDS: Final = Counter(
+    "aiforge_provider_holds_total",
+    "Times that waiting provider calls were told to go on waiting, by why.",
+    ("reason",),
+    registry=REGISTRY,
+)
+PROVIDERS_UNWELL: Final = Gauge(
+    "aiforge_providers_unwell",
+    "Models that cool down, ramp up or whose circuit is open.",
+    multiprocess_mode="livemax",
     registry=REGISTRY,
 )
 LOOP_LAG: Final = Gauge(
@@ -116,8 +141,8 @@ _CARRIED: Final = (
 _FAILURE_CODES: Final = frozenset(
     {
         "internal_error", "invalid_config", "provider_error", "rate_limited", "provider_timeout",
-        "provider_authentication", "provider_refused", "provider_unavailable", "provider_stream_cut",
-        "provider_empty_answer", "dead_lettered",
+        "provider_authentication", "provider_refused", "provider_context_length", "provider_unavailable",
+        "provider_stream_cut", "provider_empty_answer", "dead_lettered",
     }
 )  # fmt: skip
 

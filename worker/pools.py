@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, assert_never
 
 from celery.concurrency import prefork, solo, thread
 from celery.concurrency.base import apply_target
@@ -12,6 +12,7 @@ from celery.concurrency.base import apply_target
 from worker.host import Host
 from worker.leases import HOLDER
 from worker.pool import GreenletPool, wait_in_greenlet
+from worker.prefork import wait_in_child
 from worker.runtime import Runtime
 from worker.settings import Pool
 from worker.tasks import Wait
@@ -83,7 +84,15 @@ def pool_of(host: Host, name: Pool) -> type[Any]:
 
 def wait_of(name: Pool) -> Wait:
     """How a task of this pool waits for the turns' loop."""
-    return wait_in_greenlet if name == "greenlets" else wait_in_thread
+    match name:
+        case "greenlets":
+            return wait_in_greenlet
+        case "prefork":
+            return wait_in_child
+        case "threads" | "solo":
+            return wait_in_thread
+        case _:
+            assert_never(name)
 
 
 def wait_in_thread(runtime: Runtime, coroutine: Coroutine[Any, Any, None]) -> None:

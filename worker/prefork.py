@@ -7,8 +7,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from aiforge.core.settings import AIForgeSettings
@@ -88,7 +89,6 @@ class Parent:
 
     def start_child(self, **_signal: Any) -> None:
         runtime = self._runtime = Runtime(self._settings, self._library, worker_name(), self._forks)
-        signal.signal(signal.SIGTERM, _leave)
         self._grace_begins.listen(runtime.upkeep, lambda: runtime.drain(self._settings.grace_seconds))
         self._grace_ends.listen(runtime.upkeep, lambda: runtime.drain(0.0))
 
@@ -96,6 +96,33 @@ class Parent:
         if self._runtime is not None:
             self._runtime.stop()
             self._runtime = None
+
+
+class Once:
+    """What Celery does at a signal, the first time; what that begins, a second signal does not cut short.
+
+    Celery itself leaves the second one to the system, which ends the process before it has handed back.
+    """
+
+    def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
+        self._handler = handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self._handler(number, frame)
+        finally:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def wait_in_child(runtime: Runtime, coroutine: Coroutine[Any, Any, None]) -> None:
+    """Block a child's main thread until the coroutine has ended on the turns' loop.
+
+    Celery sets its signals up after all that it lets others do in a new child, so a task changes them.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    if callable(handler) and not isinstance(handler, Once):
+        signal.signal(signal.SIGTERM, Once(handler))
+    runtime.turns_loop.run(coroutine)
 
 
 def own_metrics_folder() -> None:
@@ -114,8 +141,3 @@ def remove_metrics_folder() -> None:
 
 def _metrics_folder() -> Path:
     return Path(os.environ.get(metrics.FOLDER, ""))
-
-
-def _leave(_number: int, _frame: object) -> None:
-    """Celery ends a child: what it holds is handed back on the way out."""
-    sys.exit(0)

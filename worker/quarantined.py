@@ -15,18 +15,21 @@ from typing import Final
 import msgspec
 import uvloop
 
-from worker import metrics
+from worker import ledger, metrics
 from worker.contract.batches import BatchStore, Slice
 from worker.contract.connection import Connection
 from worker.contract.logs import Forward, logger
-from worker.contract.store import Claim, TurnStore
+from worker.contract.providers import Providers
+from worker.contract.store import Claim, TurnStore, new_token
+from worker.gate import ProviderGate, renew
 from worker.leases import Held
-from worker.ledger import Recorder
+from worker.purse import Purses
 from worker.quarantine import Begun, Ended, Job, Said, Stop, Woken
 from worker.slices import Items
 from worker.specs import Specs
 from worker.stream import Flusher
 from worker.turns import Attempts
+from worker.upkeep import keep_up
 
 _log = logging.getLogger(__name__)
 _stop: Final = msgspec.json.Decoder(Stop)
@@ -74,15 +77,30 @@ async def _run(job: Job, line: Line, lines: Iterable[bytes]) -> None:
 
 async def _work(job: Job, connection: Connection, line: Line, held: Held) -> str | None:
     """Returns the conversation's next turn when this one ended."""
-    store, specs = TurnStore(connection, job.settings), Specs(job.library)
+    providers = Providers(connection, job.settings.namespace, batch_share=job.settings.batch_share)
+    gate = ProviderGate(providers, new_token(), job.library, job.settings.limits, hears=False)
+    purses = Purses(connection, job.settings, job.library)
+    places = asyncio.create_task(keep_up("places", lambda: renew(gate, providers)), name="places")
+    try:
+        return await _answered(job, connection, Specs(job.library, gate, purses), line, held)
+    finally:
+        places.cancel()
+        await gate.settle()
+        await purses.settled()
+
+
+async def _answered(job: Job, connection: Connection, specs: Specs, line: Line, held: Held) -> str | None:
+    store = TurnStore(connection, job.settings)
     match job.work:
         case Claim(place=place, token=token) as claim:
-            recorder = Recorder(store, place.turn_id, f"{place.turn_id}.{token}", specs.first_call)
+            recorder = ledger.of_turn(store, place, token, specs)
             attempts = Attempts(store=store, flusher=Flusher(store), specs=specs, waker=line)
             return await attempts.run(claim, recorder, held)
         case Slice() as taken:
             batches = BatchStore(connection, job.settings)
-            await Items(store=store, batches=batches, specs=specs, waker=line).run(taken, held)
+            items = Items(store=store, batches=batches, specs=specs, waker=line)
+            if await items.run(taken, held):
+                line.wake(taken.batch_id)
             return None
 
 

@@ -15,7 +15,10 @@ from worker.contract.keys import SHARDS, is_batch, is_file_id
 from worker.contract.schemas import Lane
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
-from worker.lost import lost_calls
+from worker.lost import lost_calls, lost_items
+from worker.purse import Purses
+from worker.schedules import Schedules
+from worker.sharing import Offers
 
 TICK_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
@@ -25,12 +28,23 @@ class Reaper:
     """One in every worker; each shard is looked after by the one that holds the shard's lock."""
 
     def __init__(
-        self, worker: str, store: TurnStore, batches: BatchStore, files: FileStore, waker: Waker
+        self,
+        worker: str,
+        store: TurnStore,
+        batches: BatchStore,
+        files: FileStore,
+        *,
+        schedules: Schedules,
+        purses: Purses,
+        waker: Waker,
     ) -> None:
         self._worker = worker
         self._store = store
         self._batches = batches
+        self._offers = Offers(batches, waker)
         self._files = files
+        self._schedules = schedules
+        self._purses = purses
         self._waker = waker
 
     async def watch(self, draining: Callable[[], bool]) -> None:
@@ -43,14 +57,16 @@ class Reaper:
             await asyncio.sleep(TICK_SECONDS)
 
     async def tick(self) -> None:
-        """Requeue everything whose lease ran out, let go on whose time has come, then wake what is due."""
+        """Requeue everything whose lease ran out, let go on whose time has come, fire schedules, then wake
+        what is due."""
         found = await self._store.reap(range(SHARDS), self._worker)
         for work in [work for shard in found for work in shard.expired]:
             metrics.REAPED.labels("lease").inc()
             await (self._slice_died(work) if is_batch(work) else self._turn_died(work))
         for name in [name for shard in found for name in shard.timed]:
             metrics.REAPED.labels("due").inc()
-            await (self._files.expire(name) if is_file_id(name) else self._time_has_come(name))
+            await self._due(name)
+        await self._schedules.fire([name for shard in found for name in shard.schedules])
         due = [work for shard in found for work in shard.due]
         if due:
             await self._wake(due, ready=sum(shard.ready for shard in found))
@@ -64,6 +80,7 @@ class Reaper:
             metrics.REAPED.labels("wake").inc()
             self._waker.wake(turn_id)
         for batch_id in (work for work in due if is_batch(work)):
+            await self._offers.join(batch_id)
             times = max(0, await self._batches.waiting(batch_id) - depth[Lane.BATCH])
             metrics.REAPED.labels("wake").inc(times)
             self._waker.wake(batch_id, times=times)
@@ -73,10 +90,20 @@ class Reaper:
             place = await self._store.place(turn_id)
         except NotFound:
             return
-        calls = await lost_calls(self._store, place)
+        calls = await lost_calls(self._store, place, self._purses.prices)
         answer, _ = await self._store.requeue(place, None, calls=calls)
+        await self._purses.charge(place.tenant, calls)
         if answer == "queued":
             self._waker.wake(turn_id)
+
+    async def _due(self, name: str) -> None:
+        """The time of a file, batch or turn has come."""
+        if is_file_id(name):
+            await self._files.expire(name)
+        elif not is_batch(name):
+            await self._time_has_come(name)
+        elif await self._batches.due(name):
+            self._waker.wake(name)
 
     async def _time_has_come(self, turn_id: str) -> None:
         try:
@@ -88,5 +115,10 @@ class Reaper:
 
     async def _slice_died(self, work: str) -> None:
         batch_id, _, start = work.partition("/")
-        await self._batches.release(batch_id, int(start), None)
+        left = await self._batches.left_behind(batch_id, int(start))
+        calls = await lost_items(self._batches, left, self._purses.prices) if left else []
+        await self._batches.release(batch_id, int(start), None, calls=calls)
+        if left is not None:
+            await self._purses.charge(left.tenant, calls)
+        await self._offers.join(batch_id)
         self._waker.wake(batch_id)

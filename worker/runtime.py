@@ -11,17 +11,25 @@ from typing import Final
 from aiforge.core.settings import AIForgeSettings
 from worker import metrics
 from worker.contract.batches import BatchStore
+from worker.contract.broker import on_redis
+from worker.contract.client import TurnClient
 from worker.contract.connection import Connection
 from worker.contract.errors import Unavailable
 from worker.contract.files import FileStore
+from worker.contract.knock import Knocker
+from worker.contract.providers import Providers
 from worker.contract.readers import Listener
+from worker.contract.schemas import Lane
 from worker.contract.store import TurnStore
 from worker.contract.wake import Waker
 from worker.forks import Forks
+from worker.gate import ProviderGate, hear, renew
 from worker.leases import REASONS, Leases
 from worker.loop import LoopThread
+from worker.purse import Purses
 from worker.quarantine import Quarantine
 from worker.reaper import Reaper
+from worker.schedules import Schedules
 from worker.settings import WorkerSettings
 from worker.slices import SliceRunner
 from worker.specs import Specs
@@ -40,6 +48,7 @@ class Runtime:
     def __init__(self, settings: WorkerSettings, library: AIForgeSettings, worker: str, forks: Forks) -> None:
         assert settings.redis_url is not None
         self.settings = settings
+        self._library = library
         self.worker = worker
         self.leases = Leases()
         self.waker = Waker(settings)
@@ -50,8 +59,14 @@ class Runtime:
         self._upkeep_connection = Connection(settings.redis_url)
         self._store = TurnStore(self._upkeep_connection, settings)
         self._listener = Listener(self._upkeep_connection, self._store.keys)
+        self._client = TurnClient(settings, self.waker)
+        self._gate = ProviderGate(self._providers(self._connection), worker, library, settings.limits)
+        self._purses = Purses(self._connection, settings, library)
+        self._lanes = Knocker(settings) if on_redis(settings.broker) else None
         self.turns, self.slices = self.turns_loop.run(self._runners(library, forks))
-        for task in (self._beat, self._watch, self._control, self._presence, self._lag):
+        for task in (
+            self._beat, self._watch, self._control, self._health, self._places, self._presence, self._lag,
+        ):  # fmt: skip
             self.upkeep.submit(keep_up(task.__name__.strip("_"), task))
 
     @property
@@ -76,6 +91,11 @@ class Runtime:
         self._draining = True
         self.leases.stop_all("handed_back")
         self.upkeep.run(self.leases.let_go(HAND_BACK_SECONDS))
+        self.turns_loop.run(self._gate.settle())
+        self.turns_loop.run(self._purses.settled())
+        self.turns_loop.run(self.slices.close())
+        if self._lanes is not None:
+            self.turns_loop.run(self._lanes.close())
         self.turns_loop.run(self._connection.close())
         self.turns_loop.stop()
         self.upkeep.run(self._close())
@@ -83,7 +103,8 @@ class Runtime:
 
     async def _runners(self, library: AIForgeSettings, forks: Forks) -> tuple[TurnRunner, SliceRunner]:
         store = TurnStore(self._connection, self.settings)
-        specs, quarantine = Specs(library), Quarantine(self.settings, library, forks, self.waker)
+        specs = Specs(library, self._gate, self._purses)
+        quarantine = Quarantine(self.settings, library, forks, self.waker)
         turns = TurnRunner(
             worker=self.worker,
             store=store,
@@ -96,22 +117,48 @@ class Runtime:
         )
         slices = SliceRunner(
             store=store,
+            turns=turns,
             batches=BatchStore(self._connection, self.settings),
             leases=self.leases,
             specs=specs,
             waker=self.waker,
             quarantine=quarantine,
             draining=lambda: self._draining,
+            chats_wait=self._chats_wait,
         )
         return turns, slices
+
+    async def _chats_wait(self) -> bool:
+        """Whether chats may be waiting for a slot: with another broker than a Redis that is not known."""
+        if self._lanes is None:
+            return True
+        try:
+            return (await self._lanes.depth())[Lane.CHAT] > 0
+        except Unavailable:
+            return True
 
     async def _beat(self) -> None:
         await self.leases.keep(self._store, self.settings.lease_seconds / 4)
 
+    def _providers(self, connection: Connection) -> Providers:
+        return Providers(connection, self.settings.namespace, batch_share=self.settings.batch_share)
+
+    async def _health(self) -> None:
+        """Hear which models are not well."""
+        await hear(self._gate, self._providers(self._upkeep_connection), self._listener, self.turns_loop.loop)
+
+    async def _places(self) -> None:
+        """Keep the places of the provider calls that go on."""
+        await renew(self._gate, self._providers(self._upkeep_connection))
+
     async def _watch(self) -> None:
         batches = BatchStore(self._upkeep_connection, self.settings)
         files = FileStore(self._upkeep_connection, self.settings)
-        reaper = Reaper(self.worker, self._store, batches, files, self.waker)
+        schedules = Schedules(self._client)
+        purses = Purses(self._upkeep_connection, self.settings, self._library)
+        reaper = Reaper(
+            self.worker, self._store, batches, files, schedules=schedules, purses=purses, waker=self.waker
+        )
         await reaper.watch(lambda: self._draining)
 
     async def _presence(self) -> None:
@@ -140,7 +187,7 @@ class Runtime:
             await asyncio.sleep(LAG_SECONDS)
 
     async def _close(self) -> None:
-        await self.waker.close()
+        await self._client.close()
         await self._listener.close()
         await self._upkeep_connection.close()
 

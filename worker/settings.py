@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from aiforge.core.settings import Seconds
+from worker.contract.limits import Limits
 from worker.contract.logs import Format, Level
 from worker.contract.settings import ContractSettings
 
@@ -20,6 +21,11 @@ class WorkerSettings(ContractSettings):
     """How many turns and slices run at a time."""
     pool: Pool = "greenlets"
     """What runs the tasks; `threads` with a broker that has no event loop."""
+    limits: Limits = Field(default_factory=dict)
+    """What all workers together may ask of a model: `{"openai/gpt-4o-mini": {"requests_per_minute": 500,
+    "tokens_per_minute": 200000, "concurrency": 64}, "openai/*": {…}}`; the nearest name counts."""
+    batch_share: float = Field(default=0.8, gt=0, le=1)
+    """The share of a limited model that batches have at most while chats are about."""
     metrics_host: str = "127.0.0.1"
     """The address at which metrics and health are served."""
     metrics_port: int = Field(default=9808, ge=0, le=65_535)

@@ -8,11 +8,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from aiforge.core.completions import Request
 from aiforge.core.deltas import CallParams
+from aiforge.core.fallbacks import Fallbacks
+from aiforge.core.gate import Gate
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.prompts import resolve_prompt
 from aiforge.core.providers import create_model
-from aiforge.core.router import choose_model
+from aiforge.core.router import choose_model, own_prices
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError, ProviderCall
 from aiforge.core.windows import WindowFinder
@@ -24,8 +27,11 @@ from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.modules.chat.turn import Journal, Resume
 from aiforge.tools.registry import resolve
 from worker.contract.batches import Slice
+from worker.contract.line_schemas import LineItem
 from worker.contract.schemas import BatchItem, StoredMessage
 from worker.contract.store import Claim
+from worker.gate import ProviderGate
+from worker.purse import Purses
 
 MODELS_KEPT: Final = 64
 
@@ -45,11 +51,22 @@ class _Request(Protocol):
     def tools(self) -> list[str] | None: ...
 
 
-class Specs:
-    """Builds the engine's input; one model object per model name, all over the same connections."""
+class _Named(msgspec.Struct):
+    model: str
 
-    def __init__(self, settings: AIForgeSettings) -> None:
+
+class Specs:
+    """Builds the engine's input; one model object per model name or route, all over the same connections."""
+
+    def __init__(
+        self, settings: AIForgeSettings, gate: ProviderGate | None = None, purses: Purses | None = None
+    ) -> None:
+        """Without a `gate` provider calls are made as they come, without `purses` no budget holds."""
+        self.purses = purses
+        self.prices = own_prices(settings)
+        """Own prices by model."""
         self._settings = settings
+        self._gate = gate
         self._first_call = ProviderCall(
             call_id="",
             purpose="answer",
@@ -61,6 +78,7 @@ class Specs:
         self._model = functools.lru_cache(MODELS_KEPT)(
             lambda name: create_model(settings, model=name, transport=transport)
         )
+        self._fallbacks = Fallbacks(settings, transport) if settings.FALLBACKS else None
         self._budget = functools.lru_cache(MODELS_KEPT)(self._new_budget)
 
     @property
@@ -77,18 +95,23 @@ class Specs:
 
     def of_turn(self, claim: Claim, journal: Journal | None = None) -> TurnSpec:
         """Raises ConfigError when the request names what this worker does not have."""
-        history = trim([_plain(message) for message in claim.window], claim.memory_k)
+        # Of a conversation with a summary all that it does not stand for is shown, however much that is.
+        longest = len(claim.window) if claim.settings.memory == "summary" else claim.memory_k
+        history = trim([_plain(message) for message in claim.window], longest)
         return self._spec(
             claim.request.message,
             (claim.request, claim.settings),
             system_prompts=(claim.request.system_prompt, claim.settings.system_prompt),
             models=(claim.request.model, claim.settings.model),
             history=history,
+            summary=claim.summary,
             metadata=claim.request.metadata,
             stream=True,
             turn_id=claim.place.turn_id,
             journal=journal,
             resume=_resume(claim),
+            attempt=claim.attempt,
+            gate=self._gate.chats if self._gate else None,
         )
 
     def of_item(self, taken: Slice, index: int, item: BatchItem) -> TurnSpec:
@@ -102,7 +125,30 @@ class Specs:
             metadata=item.metadata or taken.defaults.metadata,
             stream=False,
             turn_id=f"{taken.batch_id}.{index}",
+            gate=self._gate.items if self._gate else None,
         )
+
+    def of_line(self, taken: Slice, item: LineItem) -> Request:
+        """A line of a file goes out as it came."""
+        assert taken.defaults.endpoint is not None
+        settings, body = self._settings, bytes(item.body)
+        name = msgspec.json.decode(body, type=_Named).model
+        return Request(
+            endpoint=taken.defaults.endpoint,
+            body=body,
+            model=self._model(name),
+            provider=settings.PROVIDER,
+            model_name=name,
+            max_retries=settings.MAX_RETRIES,
+            seconds=settings.TURN_TIMEOUT,
+            prices=own_prices(settings),
+            gate=self._gate.items if self._gate else None,
+            fallbacks=self._whom_else(named=True),
+        )
+
+    def _whom_else(self, *, named: bool) -> Fallbacks | None:
+        """Whom to ask after the model; one that a request has `named` itself is not given up for another."""
+        return None if named and not self._settings.FALLBACK_NAMED else self._fallbacks
 
     def _spec(
         self,
@@ -112,11 +158,14 @@ class Specs:
         system_prompts: Sequence[str | None],
         models: Sequence[str | None],
         history: Sequence[dict[str, Any]],
+        summary: str | None = None,
         metadata: dict[str, str] | None,
         stream: bool,
         turn_id: str,
         journal: Journal | None = None,
         resume: Resume | None = None,
+        attempt: int | None = None,
+        gate: Gate | None = None,
     ) -> TurnSpec:
         settings = self._settings
         name = _first(*models) or choose_model(settings, named=False, quality=None)
@@ -125,6 +174,7 @@ class Specs:
         return TurnSpec(
             message=message,
             history=history,
+            summary=summary,
             system_prompt=resolve_prompt(
                 *system_prompts, settings.SYSTEM_PROMPT, default=DEFAULT_SYSTEM_PROMPT
             ),
@@ -144,6 +194,9 @@ class Specs:
             stream=stream,
             journal=journal,
             resume=resume,
+            gate=gate,
+            fallbacks=self._whom_else(named=_first(*models) is not None),
+            attempt=attempt,
         )
 
 

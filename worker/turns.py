@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Literal, assert_never
 
 import msgspec
@@ -20,14 +19,15 @@ from aiforge.core.events import (
     Message,
     Preamble,
     RequiresAction,
+    Reset,
     Token,
     encode,
 )
-from aiforge.core.types import AIForgeError, ProviderCall, Usage
+from aiforge.core.types import AIForgeError, ProviderCall
 from aiforge.modules.chat.agent import TurnResult
-from worker import engine, metrics
+from worker import engine, ledger, metrics
 from worker.contract.errors import NotFound, Unavailable
-from worker.contract.records import TurnOutcome
+from worker.contract.records import TurnOutcome, spent
 from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage, TurnFailure, TurnState
 from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
 from worker.journal import Journal
@@ -38,6 +38,7 @@ from worker.patience import patiently
 from worker.quarantine import DEAD, Quarantine, Wakes
 from worker.specs import Specs, stored
 from worker.stream import BEYOND, Flusher, Stream
+from worker.summaries import shortened
 
 _log = logging.getLogger(__name__)
 _LANE = Lane.CHAT.value
@@ -81,10 +82,16 @@ class TurnRunner:
         if place is not None:
             self._waker.wake(place.turn_id)
 
+    async def once(self, place: Place) -> None:
+        """One attempt; a worker is woken for the conversation's next turn when this one ended."""
+        following = await self._run(place)
+        if following is not None:
+            self._waker.wake(following)
+
     async def _run(self, place: Place) -> str | None:
         """One attempt; returns the conversation's next turn when this one ended."""
         token = new_token()
-        recorder = Recorder(self._store, place.turn_id, f"{place.turn_id}.{token}", self._specs.first_call)
+        recorder = ledger.of_turn(self._store, place, token, self._specs)
         claim = await self._store.claim(place, self._worker, recorder.first, token)
         if isinstance(claim, Refused):
             metrics.DROPPED.labels(claim.why).inc()
@@ -106,7 +113,7 @@ class TurnRunner:
         left = await self._quarantine.run(claim, held)
         if left.ended is not None:
             return left.ended.following
-        calls = await patiently(lambda: lost_calls(self._store, claim.place)) if left.begun else []
+        calls = await patiently(lambda: self._lost(claim.place)) if left.begun else []
         if left.begun and held.reason is None:
             return await self._bury(claim, calls)
         recorder.lose(calls)
@@ -114,6 +121,13 @@ class TurnRunner:
         attempt.stream.sent = BEYOND
         held.reason = held.reason or "handed_back"
         return await self._attempts.stop(attempt, held)
+
+    async def _lost(self, place: Place) -> list[ProviderCall]:
+        """The calls that a process of its own has left open."""
+        calls = await lost_calls(self._store, place, self._specs.prices)
+        if self._specs.purses is not None:
+            await self._specs.purses.charge(place.tenant, calls)
+        return calls
 
     async def _bury(self, claim: Claim, calls: list[ProviderCall]) -> str | None:
         """The turn killed its process: that is its end."""
@@ -155,7 +169,14 @@ class Attempts:
     async def _answer(self, attempt: Attempt) -> TurnResult:
         claim, recorder = attempt.claim, attempt.recorder
         journal = Journal(self._store, claim, recorder, lost=attempt.stream.on_lost)
-        spec = self._specs.of_turn(claim, journal)
+        spec = await shortened(
+            self._specs.of_turn(claim, journal),
+            claim,
+            self._store,
+            emit=attempt.emit,
+            recorder=recorder,
+            lost=attempt.stream.on_lost,
+        )
         return await engine.answer(spec, claim.place.conversation_id, emit=attempt.emit, recorder=recorder)
 
     async def _end(self, attempt: Attempt, held: Held, ended: TurnResult | Exception | None) -> str | None:
@@ -307,7 +328,7 @@ class Attempt:
                 self._silent = False
                 waited = self.claim.waited + time.perf_counter() - self._began
                 metrics.FIRST_TOKEN_SECONDS.labels(_LANE).observe(waited)
-        elif isinstance(event, Preamble):
+        elif isinstance(event, Preamble | Reset):
             self._text.clear()
         self._flusher.push(self.stream, event)
 
@@ -324,14 +345,5 @@ class Attempt:
         self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None
     ) -> TurnOutcome:
         """What the turn's record gains; usage and cost are those of this attempt and what it went on from."""
-        made = self.recorder.made
-        usage = sum((call.usage for call in made if call.usage is not None), Usage())
-        priced = all(call.cost is not None for call in made if call.usage is not None)
-        cost = sum((call.cost for call in made if call.cost is not None), Decimal(0))
-        return TurnOutcome(
-            answer=answer,
-            error=error,
-            usage=usage,
-            cost=cost if priced else None,
-            model=model or (made[-1].model if made else None),
-        )
+        took = spent(self.recorder.made)
+        return msgspec.structs.replace(took, answer=answer, error=error, model=model or took.model)

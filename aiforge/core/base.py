@@ -7,7 +7,7 @@ import functools
 import reprlib
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +16,13 @@ from langchain_core.language_models import BaseChatModel
 
 from aiforge.core import bridge
 from aiforge.core.cost import CostTracker
+from aiforge.core.fallbacks import Fallbacks
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.providers import create_model
 from aiforge.core.router import choose_model
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.texts import words
-from aiforge.core.types import AIForgeError, BatchResult, ConfigError, FailedItem, ProviderCall
+from aiforge.core.types import AIForgeError, BatchResult, ConfigError, FailedItem, ProviderCall, Usage
 
 CUSTOM_PROVIDER: Final = "custom"
 """What a model is attributed to that the caller made."""
@@ -37,7 +38,7 @@ class CallLog:
     def next_call_id(self) -> str:
         return f"call_{uuid.uuid4().hex}"
 
-    async def intend(self, call: ProviderCall) -> None:
+    async def intend(self, call: ProviderCall, most: Callable[[], Usage]) -> None:
         """Nothing is kept of what may not happen: when this process dies, so does the log."""
 
     def settle(self, call: ProviderCall) -> None:
@@ -61,8 +62,8 @@ class CallLog:
 class BaseModule(ABC):
     """A module that turns one text into one response. Keywords are fields of `AIForgeSettings`.
 
-    `llm` is a LangChain chat model to use instead of the provider's. Raises ConfigError on an
-    unknown provider, quality or keyword.
+    `llm` is a LangChain chat model to use instead of the provider's; `FALLBACKS` holds for it only with
+    `FALLBACK_NAMED`. Raises ConfigError on an unknown provider, quality, keyword or route.
     """
 
     def __init__(
@@ -92,6 +93,9 @@ class BaseModule(ABC):
             self._provider = kwargs.get("PROVIDER", CUSTOM_PROVIDER)
             self._model_name = _name_of(llm)
             self._model = llm
+        self._fallbacks: Fallbacks | None = None
+        if self._settings.FALLBACKS and (llm is None or self._settings.FALLBACK_NAMED):
+            self._fallbacks = Fallbacks(self._settings, _transport(self._settings.CA_FILE))
         self._tracker = CostTracker()
 
     @property

@@ -53,20 +53,21 @@ class Estimator:
         """One line, as it will be sent."""
         sent = count_messages(messages)
         cap = LONG_ANSWER if max_tokens is None else max_tokens
-        low, high = min(SHORT_ANSWER, cap), cap
+        low = min(SHORT_ANSWER, cap)
         self._lines += 1
         self._input += sent
         self._low += low
-        self._high += high
-        least, most = (
-            price(self._provider, model, Usage(sent, output), self._prices) for output in (low, high)
-        )
+        self._high += cap
+        least, most = self._price(model, sent, low), self._price(model, sent, cap)
         if least is None or most is None:
             self._unpriced.add(model)
         else:
             self._priced = True
             self._usd_low += least
             self._usd_high += most
+
+    def _price(self, model: str, sent: int, answered: int) -> Decimal | None:
+        return price(self._provider, model, Usage(sent, answered), self._prices)
 
     def total(
         self, *, requests_per_minute: float | None = None, tokens_per_minute: float | None = None

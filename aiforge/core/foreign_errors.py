@@ -12,10 +12,18 @@ from typing import Final
 from langchain_core import exceptions
 from pydantic import SecretStr
 
-from aiforge.core.openai_chat.failures import error_class, error_text, from_stream, retry_after, without
+from aiforge.core.openai_chat.failures import (
+    error_class,
+    error_text,
+    from_stream,
+    of_text,
+    retry_after,
+    without,
+)
 from aiforge.core.types import (
     APITimeoutError,
     AuthenticationError,
+    ContextLengthError,
     ProviderError,
     RateLimitError,
     RequestRefusedError,
@@ -27,7 +35,7 @@ _BY_CLASS: Final[tuple[tuple[type[Exception], type[ProviderError]], ...]] = (
     (exceptions.ModelPermissionDeniedError, AuthenticationError),
     (exceptions.ModelInvalidRequestError, RequestRefusedError),
     (exceptions.ModelNotFoundError, RequestRefusedError),
-    (exceptions.ContextOverflowError, RequestRefusedError),
+    (exceptions.ContextOverflowError, ContextLengthError),
     (exceptions.ModelRateLimitError, RateLimitError),
     (exceptions.ModelTimeoutError, APITimeoutError),
     (exceptions.ModelConnectionError, UnavailableError),
@@ -63,7 +71,7 @@ def translated(
             f"{provider}, {model}: {text} ({type(error).__name__})", provider=provider, model=model
         )
     headers = getattr(response, "headers", None)
-    return error_class(status)(
+    return of_text(error_class(status), text)(
         f"{provider} answered {status} for {model}: {text}",
         status=status,
         retry_after=retry_after(headers) if isinstance(headers, Mapping) else None,

@@ -82,10 +82,10 @@ def price(
 ) -> Decimal | None:
     """USD of one call, or None if no price is known.
 
-    `prices` are own prices by model name and come before list prices. `openai/gpt-4o` and a dated
-    snapshot that the list does not know (`gpt-4o-2024-08-06`) are priced as their base model.
+    `prices` are own prices by `provider/model` or model name and come before list prices. `openai/gpt-4o`
+    and a dated snapshot that the list does not know (`gpt-4o-2024-08-06`) are priced as their base model.
     """
-    own = (prices or {}).get(model) or _OWN.get(provider)
+    own = _own(provider, model, prices)
     if own is not None:
         return own.cost(usage)
     listed = _listed(provider, model, int(time.time() // _PRICE_SECONDS))
@@ -94,10 +94,25 @@ def price(
     return listed.price.cost(usage) if listed.price is not None else _calculated(listed, usage)
 
 
+def price_list(provider: str, model: str, prices: Mapping[str, Price] | None = None) -> str | None:
+    """Whose prices `price` goes by: "own", `PRICE_LIST`, or None where no price is known."""
+    if _own(provider, model, prices) is not None:
+        return "own"
+    return PRICE_LIST if _listed(provider, model, int(time.time() // _PRICE_SECONDS)) else None
+
+
 def list_price(provider: str, model: str) -> Price | None:
     """The list price of a model whose price depends on nothing but token counts, None for the others."""
     listed = _listed(provider, model, int(time.time() // _PRICE_SECONDS))
     return listed.price if listed is not None else None
+
+
+def _own(provider: str, model: str, prices: Mapping[str, Price] | None) -> Price | None:
+    if prices:
+        own = prices.get(f"{provider}/{model}") or prices.get(model)
+        if own is not None:
+            return own
+    return _OWN.get(provider)
 
 
 class _Listed(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ def choose_model(settings: AIForgeSettings, *, named: bool, quality: str | None)
         return settings.MODEL
     if settings.MODEL_ROUTER_ENABLED:
         wanted = quality or (settings.DEFAULT_QUALITY if settings.MODEL is None else None)
-        routed = _routed(settings, wanted) if wanted else None
+        routed = model_of_tier(settings, wanted) if wanted else None
         if routed is not None:
             return routed
     return settings.MODEL or default_model(settings.PROVIDER)
@@ -92,8 +92,8 @@ def own_prices(settings: AIForgeSettings) -> dict[str, Price]:
     return {name: cost for name, cost in prices if cost is not None}
 
 
-def _routed(settings: AIForgeSettings, quality: str) -> str | None:
-    """The cheapest of the provider's listed models and of one's own that meet the tier."""
+def model_of_tier(settings: AIForgeSettings, quality: str) -> str | None:
+    """The cheapest of the provider's listed models and of one's own that meet the tier, None without any."""
     good_enough = QUALITIES[: QUALITIES.index(quality) + 1]
     prices = own_prices(settings)
     offers = [

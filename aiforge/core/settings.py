@@ -15,7 +15,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeGuard
+from typing import Annotated, Any, ClassVar, Final, Self, TypeGuard
 
 import yaml
 from pydantic import (
@@ -31,10 +31,10 @@ from pydantic_settings import (
     DotEnvSettingsSource,
     EnvSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
-from aiforge.core.setting_types import McpServer, OwnModel
+from aiforge.core.setting_sources import Found, merged, said, stamp_now
+from aiforge.core.setting_types import Endpoint, McpServer, OwnModel, check_endpoints, check_routes
 from aiforge.core.types import ConfigError
 
 PREFIX: Final = "AIFORGE_"
@@ -71,6 +71,9 @@ SERVICE_NAMES: Final = frozenset(
         "FILE_TTL_SECONDS",
         "FILES_URL",
         "TENANT_WEIGHTS",
+        "LIMITS",
+        "BATCH_SHARE",
+        "BUDGETS",
         "BATCH_WINDOW",
         "DURABILITY",
         "LOG_LEVEL",
@@ -133,7 +136,7 @@ class Settings(BaseSettings):
         for variable, hint in found.unknown:
             warnings.warn(f"{variable} is not a setting of aiforge{hint}", stacklevel=3)
         try:
-            BaseModel.__init__(self, **_merged(found.values, given))
+            BaseModel.__init__(self, **merged(found.values, given))
         except ValidationError as error:
             raise ConfigError(_first_line(error)) from None
 
@@ -143,9 +146,9 @@ class Settings(BaseSettings):
         return cls(**keywords)
 
     @classmethod
-    def _found(cls) -> _Found:
+    def _found(cls) -> Found:
         """What environment and files say now."""
-        stamp = _Stamp(frozenset(os.environ.items()), Path.cwd(), _content(".env"), _content(YAML_FILE))
+        stamp = stamp_now(".env", YAML_FILE)
         known = _kept.get(cls)
         if known is not None and known.stamp == stamp:
             return known
@@ -154,10 +157,10 @@ class Settings(BaseSettings):
         except (UnicodeDecodeError, OSError) as error:
             raise ConfigError(f".env cannot be read: {error}") from None
         values: dict[str, Any] = {}
-        for said in (cls._yaml(), _said(dotenv), _said(EnvSettingsSource(cls))):
-            values = _merged(values, cls._by_field(said))
+        for source in (cls._yaml(), said(dotenv), said(EnvSettingsSource(cls))):
+            values = merged(values, cls._by_field(source))
         unknown = [*cls._unread(os.environ), *cls._unread(dotenv.env_vars, ".env: ")]
-        found = _kept[cls] = _Found(stamp, values, unknown)
+        found = _kept[cls] = Found(stamp, values, unknown)
         return found
 
     @classmethod
@@ -220,7 +223,15 @@ class AIForgeSettings(Settings):
     MODEL_ROUTER_ENABLED: bool = True
     """Let a quality choose the model; off, it is the default model whatever the quality."""
     MODELS: dict[str, OwnModel] = Field(default_factory=dict)
-    """Own models by name: price, window and quality tier; they belong to `PROVIDER`."""
+    """Own models by name: price, window and quality tier; they belong to `PROVIDER`, or are named
+    `provider/model`."""
+    ENDPOINTS: Annotated[dict[str, Endpoint], AfterValidator(check_endpoints)] = Field(default_factory=dict)
+    """More endpoints with OpenAI's chat completions, by the name that routes of `FALLBACKS` give them."""
+    FALLBACKS: Annotated[dict[str, list[str]], AfterValidator(check_routes)] = Field(default_factory=dict)
+    """Who is asked instead, in order, by the error code of a call that has failed for good; `*` is all that
+    can pass. A route is a model of `PROVIDER`, `provider/model`, `endpoint/model` or `tier:low`."""
+    FALLBACK_NAMED: bool = False
+    """Let `FALLBACKS` also answer for a model that a request has named itself."""
     TEMPERATURE: float | None = Field(default=None, ge=0, le=2)
     """How freely the model picks its words; unset is the model's own default."""
     MAX_TOKENS: int | None = Field(default=None, ge=1)
@@ -303,53 +314,10 @@ class AIForgeSettings(Settings):
     yaml_section: ClassVar[str | None] = "chat"
 
 
-class _Stamp(NamedTuple):
-    """All that settings are read from. The files' own bytes, because a time of change can repeat."""
-
-    environment: frozenset[tuple[str, str]]
-    folder: Path
-    dotenv: bytes | None
-    yaml: bytes | None
-
-
-class _Found(NamedTuple):
-    stamp: _Stamp
-    values: dict[str, Any]
-    unknown: list[tuple[str, str]]
-
-
-_QUOTED: Final = re.compile(r'"(\w+)"')
-_PASSWORD: Final = re.compile(r"(://[^/@]*:)[^/]*@")
-
-_kept: Final[dict[type[Settings], _Found]] = {}
+_kept: Final[dict[type[Settings], Found]] = {}
 """The last reading of each settings class."""
 
-
-def _content(name: str) -> bytes | None:
-    path = Path(name)
-    try:
-        return path.read_bytes() if path.is_file() else None
-    except OSError:
-        return None  # whoever reads it for its settings says what is wrong
-
-
-def _said(source: EnvSettingsSource) -> dict[str, Any]:
-    try:
-        said: dict[str, Any] = source()
-        return said
-    except SettingsError as error:
-        field = _QUOTED.search(str(error))
-        name = PREFIX + field.group(1).upper() if field else "a setting"
-        raise ConfigError(f"{name}: must be written as JSON ({error.__cause__})") from None
-
-
-def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` before `below`; mappings in both are merged likewise."""
-    merged = {**below, **above}
-    for name in below.keys() & above.keys():
-        if isinstance(below[name], dict) and isinstance(above[name], dict):
-            merged[name] = _merged(below[name], above[name])
-    return merged
+_PASSWORD: Final = re.compile(r"(://[^/@]*:)[^/]*@")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -388,10 +356,12 @@ def _first_line(error: ValidationError) -> str:
     name = str(first["loc"][0]) if first["loc"] else "settings"
     if not name.startswith(PREFIX) and name != "OPENAI_API_KEY":
         name = PREFIX + name.upper()
-    return f"{name}: {first['msg'].removeprefix('Value error, ')} (got {_shown(name, first['input'])})"
+    within = "".join(f"{part}: " for part in first["loc"][1:] if name == f"{PREFIX}ENDPOINTS")
+    text = first["msg"].removeprefix("Value error, ")
+    return f"{name}: {within}{text} (got {_shown(name, first['input'])})"
 
 
 def _shown(name: str, value: object) -> str:
-    if "KEY" in name or "TOKEN" in name.rsplit("_", maxsplit=1)[-1]:
+    if name == f"{PREFIX}ENDPOINTS" or "KEY" in name or "TOKEN" in name.rsplit("_", maxsplit=1)[-1]:
         return "a secret"
     return _PASSWORD.sub(r"\g<1>********@", repr(value))

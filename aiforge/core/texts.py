@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import AfterValidator
+
+_LINE_ENDS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
+"""No line ends in JSON Lines or SSE, but many readers split lines there; JSON can say them in ASCII."""
+
+
+def one_line(data: bytes) -> bytes:
+    """JSON that is one line for every reader."""
+    if not data.isascii():
+        for raw, escaped in _LINE_ENDS:
+            data = data.replace(raw, escaped)
+    return data
 
 
 def encodable(text: str) -> str:

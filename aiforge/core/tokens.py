@@ -15,6 +15,10 @@ TOKENS_PER_MESSAGE: Final = 4
 """What role and separators of a message cost."""
 TOKENS_PER_ATTACHMENT: Final = 765
 """What an image of usual size costs at the providers that publish a rule."""
+LONGEST_ANSWER: Final = 16_384
+"""Tokens that an answer is taken to have at most where nothing bounds it."""
+USUAL_ANSWER: Final = 500
+"""Tokens that an answer is expected to have where nothing bounds it."""
 
 MOST_TOKENS: Final = 1_000_000_000
 """More than any model reads or writes in one call."""

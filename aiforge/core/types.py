@@ -9,6 +9,7 @@ AIForgeError
     ├── APITimeoutError       no connection, first token or next token in time
     ├── AuthenticationError   401, 403: the key is missing, wrong or not allowed
     ├── RequestRefusedError   400, 404, 422: the request itself cannot be served
+    │   └── ContextLengthError  it is longer than the model's window
     ├── UnavailableError      5xx, or no connection at all
     ├── StreamCutError        the answer broke off before its end
     └── EmptyAnswerError      the call went well, but there is neither text nor a tool call
@@ -105,6 +106,12 @@ class RequestRefusedError(ProviderError):
     code = "provider_refused"
 
 
+class ContextLengthError(RequestRefusedError):
+    """The request is longer than the model's window; one with a larger window may take it."""
+
+    code = "provider_context_length"
+
+
 class UnavailableError(ProviderError):
     """The provider answers 5xx or cannot be reached."""
 
@@ -172,6 +179,8 @@ class ProviderCall(msgspec.Struct, frozen=True, kw_only=True):
     error_code: str | None = None
     latency_ms: float | None = None
     first_token_ms: float | None = None
+    price_list: str | None = None
+    """Whose prices `cost` is by: "own", or the list and its version; None without a known price."""
 
 
 class FailedItem(BaseModel):

@@ -7,13 +7,15 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api import openapi, replies, schemas
+from api import history_schemas, openapi, replies, schemas
 from api.bodies import CONVERSATION, IMPORT, QUEUE, ConversationBody, decode
+from api.errors import Problem
 from api.openapi import answer, problems
 from api.params import After, ConversationId, known_query, no_key
 from api.state import service
 
 IMPORT_PATH: Final = "/v1/conversations/import"
+_NO_NOTES: Final[list[str]] = []
 _CURSOR: Final = r"^[0-9]{1,15}:[A-Za-z0-9._-]{1,128}$"
 
 router = APIRouter(prefix="/v1/conversations", tags=["conversations"], dependencies=[Depends(known_query)])
@@ -51,13 +53,31 @@ async def get_conversations(
         str | None, Query(pattern=_CURSOR, description="`next` of the page before this one.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    busy: Annotated[bool | None, Query(description="With a turn that runs or waits, or without.")] = None,
+    metadata: Annotated[
+        list[str],
+        Query(description="`key=value`: with this among their metadata. May be given more than once."),
+    ] = _NO_NOTES,
 ) -> Response:
+    """With `busy` or `metadata` a page may be short, even empty, while `next` says that there is more."""
     cursor = None
     if before is not None:
         when, _, name = before.partition(":")
         cursor = int(when), name
-    found = await service(request).client.latest_conversations(before=cursor, limit=limit + 1)
-    return replies.reply(replies.conversations(found[:limit], has_more=len(found) > limit))
+    page = await service(request).client.history.page(
+        before=cursor, limit=limit, busy=busy, metadata=_notes(metadata)
+    )
+    return replies.reply(replies.conversations(page))
+
+
+def _notes(given: list[str]) -> dict[str, str]:
+    notes: dict[str, str] = {}
+    for note in given:
+        key, sign, value = note.partition("=")
+        if not sign or key in notes:
+            raise Problem(400, "invalid_value", "metadata: key=value, each key once", param="metadata")
+        notes[key] = value
+    return notes
 
 
 @router.post(
@@ -68,7 +88,7 @@ async def get_conversations(
         201: answer(schemas.Conversation, "The conversation.", openapi.location("conversation")),
         **problems(400, 409, 413, 415, 422, 503),
     },
-    openapi_extra=openapi.body(schemas.ConversationExport),
+    openapi_extra=openapi.body(history_schemas.ConversationExport),
     summary="Make an exported conversation anew",
 )
 async def import_conversation(request: Request) -> Response:
@@ -105,7 +125,7 @@ async def get_messages(
 @router.get(
     "/{conversation_id}/export",
     responses={
-        200: answer(schemas.ConversationExport, "The conversation as one document."),
+        200: answer(history_schemas.ConversationExport, "The conversation as one document."),
         **problems(404, 422, 503),
     },
     summary="Export a conversation with all its messages",

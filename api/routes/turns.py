@@ -41,7 +41,7 @@ _POSTED: Final[openapi.Responses] = {
         "content": openapi.stream(),
     },
     202: answer(schemas.Turn, "The turn is stored and will run, or `wait` ran out.", openapi.TURN, "queued"),
-    **problems(400, 404, 409, 410, 413, 415, 422, 503),
+    **problems(400, 404, 409, 410, 413, 415, 422, 429, 503),
 }
 
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from openai.types import Batch as OpenAIBatch
 
-from aiforge.core.types import ProviderCall
+from aiforge.core.types import ProviderCall, Usage
 from tests.api.conftest import Api
 from tests.api.worker import COST, USAGE
 from worker.contract.batches import Slice
-from worker.contract.schemas import BatchRow, TurnFailure
+from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
 from worker.contract.store import new_token
 
 pytestmark = pytest.mark.anyio
@@ -112,8 +112,17 @@ async def _finish(api: Api, batch_id: str) -> None:
         token = new_token()
         work = await store.claim(batch_id, token, _call("intended"))
         assert isinstance(work, Slice), work
-        rows = [_row(index, item.id, str(item.message)) for index, item in work.items]
-        calls = [msgspec.structs.replace(_call("ok"), call_id=work.call_id(row.index, 1)) for row in rows]
+        rows = [
+            _row(index, item.id, str(item.message))
+            for index, item in work.items
+            if isinstance(item, BatchItem)
+        ]
+        calls = [
+            msgspec.structs.replace(
+                _call("ok"), call_id=work.call_id(row.index, 1), usage=row.usage or Usage(), cost=row.cost
+            )
+            for row in rows
+        ]
         stored = await store.store(batch_id, work.start, work.fence, rows, calls=calls, over=True)
         state = stored.state
 

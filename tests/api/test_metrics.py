@@ -57,6 +57,13 @@ async def test_a_model_that_a_caller_made_up_is_no_label(api: Api) -> None:
     assert SECRET not in (await api.http.get("/metrics")).text
 
 
+async def test_a_call_that_no_model_answered_is_counted(api: Api) -> None:
+    await (await worker.claim(api.store, (await api.post())["turn_id"])).fail("provider_refused", "not now")
+
+    seen = await _samples(api)
+    assert seen['aiforge_ledger_calls_total{model="",outcome="error",provider="openai"}'] == 1
+
+
 async def test_requests_are_counted_by_route_method_and_class(api: Api) -> None:
     posted = await api.post()
     await api.http.get("/v1/turns/170000000000000000000a")

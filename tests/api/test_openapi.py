@@ -11,10 +11,20 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from aiforge.core.types import Usage
-from api import batch_schemas, replies, schemas, usage_schemas
+from api import (
+    batch_schemas,
+    history_bodies,
+    history_schemas,
+    provider_schemas,
+    replies,
+    schemas,
+    usage_schemas,
+)
 from api.bodies import ConversationBody, ImportBody, QueueBody, ResumeBody, TurnBody
 from tests.api.conftest import Api
 from worker.contract import schemas as contract
+from worker.contract.history import Page
+from worker.contract.providers import ModelHealth
 from worker.contract.usage import UsageRow
 
 pytestmark = pytest.mark.anyio
@@ -29,16 +39,25 @@ pytestmark = pytest.mark.anyio
         (batch_schemas.BatchItem, contract.BatchItem),
         (schemas.ResumeBody, ResumeBody),
         (schemas.QueueBody, QueueBody),
-        (schemas.ConversationExport, ImportBody),
-        (schemas.ConversationSettings, contract.ConversationSettings),
+        (history_schemas.ConversationExport, ImportBody),
+        (history_schemas.ConversationSettings, contract.ConversationSettings),
         (schemas.Queue, contract.Line),
         (schemas.Erasure, contract.Erasure),
         (usage_schemas.UsageRow, UsageRow),
+        (provider_schemas.ModelHealth, ModelHealth),
         (schemas.Conversation, contract.Conversation),
         (schemas.StoredMessage, contract.StoredMessage),
         (batch_schemas.BatchRow, contract.BatchRow),
         (schemas.TurnFailure, contract.TurnFailure),
         (schemas.Usage, Usage),
+        (history_schemas.Summary, contract.Summary),
+        (history_schemas.ChangeBody, history_bodies.ChangeBody),
+        (history_schemas.CheckoutBody, history_bodies.CheckoutBody),
+        (history_schemas.BranchBody, history_bodies.BranchBody),
+        (history_schemas.CompactBody, history_bodies.CompactBody),
+        (history_schemas.ConversationChanges, contract.ConversationChanges),
+        (history_schemas.Version, contract.Version),
+        (history_schemas.Diff, contract.Diff),
     ],
 )
 def test_the_documented_fields_are_the_real_ones(
@@ -64,7 +83,7 @@ def test_a_question_is_documented_without_what_is_ours() -> None:
 
 def test_a_page_of_conversations_is_the_documented_one() -> None:
     found = contract.Conversation(conversation_id="c", created_at=1.5)
-    page = replies.conversations([(1500, found)], has_more=True)
+    page = replies.conversations(Page([(1500, found)], (1500, "c")))
     assert set(page) == set(schemas.Conversations.model_fields)
     assert set(page["data"][0]) == set(schemas.ListedConversation.model_fields)
     assert page["next"] == "1500:c"
@@ -108,7 +127,7 @@ async def test_examples_of_bodies_are_accepted(api: Api) -> None:
     for path, model in (
         ("/v1/turns", schemas.TurnBody),
         ("/v1/conversations", schemas.ConversationBody),
-        ("/v1/conversations/import", schemas.ConversationExport),
+        ("/v1/conversations/import", history_schemas.ConversationExport),
         ("/v1/batches", batch_schemas.BatchBody),
     ):
         for example in model.model_json_schema()["examples"]:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
+import redis
 
 from aiforge.core.events import Reset, Started
 from aiforge.core.types import ConfigError
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, answered, claim, crash, expire, intended, read, submit
 from worker.contract.client import TurnClient
-from worker.contract.schemas import TURN_VERSION, ConversationSettings, StoredMessage, TurnState
+from worker.contract.schemas import (
+    CONVERSATION_VERSION,
+    TURN_VERSION,
+    ConversationSettings,
+    StoredMessage,
+    TurnState,
+)
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Claim, Place, Refused, new_token
 
@@ -73,6 +83,28 @@ async def test_a_turn_of_a_newer_version_stays_queued(client: TurnClient, server
     assert (await client.stats()).ready == 1
 
 
+async def test_a_turn_of_a_newer_conversation_stays_queued(client: TurnClient, server: RedisServer) -> None:
+    place = await submit(client)
+    conversation = client.turns.keys.conversation(place.tenant, place.conversation_id)
+    server.ask("HSET", conversation, "version", CONVERSATION_VERSION + 1)
+    assert await take(client, place) == Refused("newer", "")
+    turn = await client.turn(place.turn_id)
+    assert (turn.state, turn.attempts) == (TurnState.QUEUED, 0)
+    server.ask("HSET", conversation, "version", CONVERSATION_VERSION)
+    assert isinstance(await take(client, place), Claim)
+
+
+async def test_a_turn_that_is_too_new_is_woken_again(client: TurnClient, server: RedisServer) -> None:
+    place = await submit(client)
+    server.ask("HSET", client.turns.keys.turn(place.turn_id), "version", TURN_VERSION + 1)
+    assert await take(client, place) == Refused("newer", "")
+    for _ in range(2):
+        server.ask("ZADD", client.turns.keys.ready(int(place.turn_id[:2])), "XX", 0, place.turn_id)
+        found = await client.turns.reap([int(place.turn_id[:2])], "a reaper")
+        assert [overdue.due for overdue in found] == [[place.turn_id]]
+        assert await take(client, place) == Refused("newer", "")
+
+
 async def test_the_next_attempt_begins_with_a_reset(client: TurnClient) -> None:
     place = await submit(client)
     first = await claim(client.turns, place)
@@ -123,14 +155,42 @@ async def test_the_price_of_a_claim_does_not_grow_with_the_conversation(
     assert long < 3 * short, f"{short} µs with 10 messages, {long} µs with 20,000"
 
 
+async def test_a_claim_asks_redis_for_the_same_whatever_the_length(
+    client: TurnClient, server: RedisServer
+) -> None:
+    asked, brought = {}, {}
+    for length in (10, 20_000):
+        place = await long_conversation(client, server, f"of-{length}", length)
+        await (await claim(client.turns, place)).hand_back()
+        with asked_of(server) as commands:
+            running = await claim(client.turns, place)
+        asked[length], brought[length] = list(commands), running.claim.window
+    names = [[command.split()[0] for command in commands] for commands in asked.values()]
+    assert names[0] == names[1]
+    (window,) = [command for command in asked[20_000] if command.startswith("LRANGE")]
+    _, name, start, end = window.split()
+    assert name == client.turns.keys.messages("default", "of-20000")
+    assert (int(start) % 20_000, end) == (19_990, "-1")
+    assert brought[10] == brought[20_000]
+
+
+@contextlib.contextmanager
+def asked_of(server: RedisServer) -> Iterator[list[str]]:
+    """Every command that scripts give meanwhile, but for wake-ups; it is there when the block is over."""
+    found: list[str] = []
+    client: Any = redis.Redis(port=server.port, decode_responses=True)
+    with client, client.monitor() as monitor:
+        yield found
+        end = f"ECHO {new_token()}"
+        server.ask(*end.split())
+        while (seen := monitor.next_command())["command"] != end:
+            if seen["client_type"] == "lua" and ":broker:" not in seen["command"]:
+                found.append(seen["command"])
+
+
 async def claim_cost(client: TurnClient, server: RedisServer, conversation: str, messages: int) -> float:
     """Microseconds of the server's own time for one claim, the median of 21."""
-    await client.create_conversation(ConversationSettings(memory_k=10), conversation_id=conversation)
-    message = msgspec.json.encode(StoredMessage(role="user", content="x" * 300))
-    for _ in range(0, messages, 1000):
-        stored = [message] * min(1000, messages)
-        server.ask("RPUSH", client.turns.keys.messages("default", conversation), *stored)
-    place = await submit(client, conversation_id=conversation)
+    place = await long_conversation(client, server, conversation, messages)
     await (await claim(client.turns, place)).hand_back()
     digest = client.connection.scripts["claim"].digest.encode()
     server.ask("CONFIG", "SET", "slowlog-log-slower-than", 0)
@@ -144,6 +204,18 @@ async def claim_cost(client: TurnClient, server: RedisServer, conversation: str,
     took = [micros for _, _, micros, command, *_ in entries if command[:2] == [b"EVALSHA", digest]]
     assert len(took) == 21
     return float(statistics.median(took))
+
+
+async def long_conversation(
+    client: TurnClient, server: RedisServer, conversation: str, messages: int
+) -> Place:
+    """A turn of a conversation with so many messages, of which a turn is given the last 10."""
+    await client.create_conversation(ConversationSettings(memory_k=10), conversation_id=conversation)
+    message = msgspec.json.encode(StoredMessage(role="user", content="x" * 300))
+    for _ in range(0, messages, 1000):
+        stored = [message] * min(1000, messages)
+        server.ask("RPUSH", client.turns.keys.messages("default", conversation), *stored)
+    return await submit(client, conversation_id=conversation)
 
 
 async def test_a_heartbeat_renews_what_is_held_and_names_what_is_lost(

@@ -27,13 +27,13 @@ def test_every_key_of_a_turn_has_one_slot() -> None:
     for conversation in ("user-42", "a", "x" * 128, "..", "}{"):
         turn_id = new_turn_id(shard_of("default", conversation))
         names = KEYS.of_turn(turn_id, "default", conversation)
-        assert len(set(names)) == 16
+        assert len(set(names)) == 17
         assert len({key_slot(name.encode()) for name in names}) == 1
 
 
 def test_every_key_of_a_batch_has_one_slot() -> None:
     names = KEYS.of_batch(new_batch_id("default"))
-    assert len(set(names)) == 12
+    assert len(set(names)) == 18
     assert len({key_slot(name.encode()) for name in names}) == 1
 
 
@@ -75,7 +75,7 @@ def test_what_is_no_id(text: str) -> None:
 
 def test_every_kind_of_key_is_documented() -> None:
     """The table at the head of `keys.py` names what the class can build."""
-    channels = {"events", "control", "idle", "broker_prefix"}
+    channels = {"events", "control", "idle", "health", "broker_prefix"}
     built = {name for name in vars(Keys) if name not in channels and not name.startswith(("_", "of_"))}
     words = {"conversation": "conv", "messages": "msgs"}
     assert {words.get(name, name) for name in built - {"namespace"}} == documented().keys()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def link(server: RedisServer) -> Any:
-    link = Link(Connection(server.url).link)
+    link = Link(Connection(server.url).open)
     yield link
     await link.close()
 
@@ -57,7 +57,7 @@ async def test_who_gives_up_takes_nobody_elses_reply(link: Link) -> None:
 
 async def test_a_broken_connection_fails_all_who_wait_and_is_made_anew(server: RedisServer) -> None:
     async with Proxy(server.port) as proxy:
-        link, dropped = Link(Connection(proxy.url).link), list[bytes]()
+        link, dropped = Link(Connection(proxy.url).open), list[bytes]()
         assert await link.ask([("ECHO", 1)]) == [b"1"]
 
         def fate(frame: bytes) -> Fate:
@@ -78,7 +78,7 @@ async def test_a_broken_connection_fails_all_who_wait_and_is_made_anew(server: R
 @pytest.mark.parametrize("lost", range(6))
 async def test_a_swallowed_reply_shifts_no_other(lost: int, server: RedisServer) -> None:
     async with Proxy(server.port) as proxy:
-        link, numbers = Link(Connection(proxy.url).link), count()
+        link, numbers = Link(Connection(proxy.url).open), count()
         assert await link.ask([("ECHO", "connected")]) == [b"connected"]
         proxy.fate = lambda _frame: "drop" if next(numbers) == lost else "pass"
         asking = [asyncio.create_task(link.ask([("ECHO", text)])) for text in ("a", "b", "c")]

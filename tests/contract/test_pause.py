@@ -113,6 +113,18 @@ async def test_a_crash_after_the_answer_asks_nobody_again(client: TurnClient) ->
     assert (again.claim.answer, again.claim.attempt) == ("yes", 2)
 
 
+async def test_what_a_turn_took_is_shown_while_it_waits_and_when_it_ends_there(client: TurnClient) -> None:
+    place = await submit(client)
+    await pause(await claim(client.turns, place))
+    call = paid("any")
+    waiting = await client.turn(place.turn_id)
+    assert (waiting.usage, waiting.cost, waiting.model) == (call.usage, call.cost, call.model)
+    ended = await client.cancel(place.turn_id)
+    assert (ended.state, ended.usage, ended.cost) == (TurnState.CANCELLED, call.usage, call.cost)
+    assert ended.error is not None
+    assert ended.error.message == "the turn was cancelled while it waited"
+
+
 async def test_a_paused_turn_can_be_cancelled(client: TurnClient) -> None:
     place = await submit(client, conversation_id="c")
     following = await submit(client, conversation_id="c")
@@ -139,6 +151,7 @@ async def test_nobody_answers_in_time(connect: Connect) -> None:
     assert await client.turns.due(place) == following.turn_id
     turn = await client.turn(place.turn_id)
     assert (turn.state, turn.error and turn.error.code) == (TurnState.EXPIRED, "expired")
+    assert (turn.usage, turn.cost) == (paid("any").usage, paid("any").cost)
     assert [event for _, event in await read(client, place)][-2:] == [
         Error("expired", "nobody answered in time"), Expired(),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from tests.support.servers import RedisServer
 from tests.support.turns import Connect, answered, claim, intended, read, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.errors import Conflict, NotFound
+from worker.contract.errors import Conflict, Gone, NotFound
 from worker.contract.schemas import ConversationSettings, Lane, TurnRequest, TurnState
 from worker.contract.store import Refused, new_place
 
@@ -67,6 +67,27 @@ async def test_a_key_brings_the_answer_back(client: TurnClient) -> None:
     again = await client.submit(TurnRequest(message="Hello?"), idempotency_key="k", conversation_id="c")
     assert (again.turn_id, again.answer, again.replayed) == (place.turn_id, "Hi", True)
     assert (await client.conversation("c")).messages == 2
+
+
+@pytest.mark.parametrize(
+    ("lives", "turn_lives", "key", "remembered"),
+    [(60, 86_400, "k", True), (0, 60, "k", True), (0, 86_400, "k", False), (60, 86_400, None, False)],
+)
+async def test_a_key_holds_for_a_day_however_soon_its_turn_is_forgotten(
+    lives: int, turn_lives: int, key: str | None, remembered: bool, *, connect: Connect, server: RedisServer
+) -> None:
+    client = await connect(conversation_ttl_seconds=lives, turn_ttl_seconds=turn_lives)
+    place = await answered(client, "Hello?", "Hi", idempotency_key=key, conversation_id="c")
+    tombstone = client.turns.keys.gone(int(place.turn_id[:2]), place.turn_id)
+    assert (server.ask("EXISTS", tombstone) == 1) == remembered
+    if remembered:
+        again = await client.submit(TurnRequest(message="Hello?"), idempotency_key=key, conversation_id="c")
+        assert (again.answer, again.replayed) == ("Hi", True)
+        assert 86_000_000 < server.ask("PTTL", tombstone) <= 86_400_000
+        server.ask("DEL", client.turns.keys.turn(place.turn_id))  # as when its time is over
+        with pytest.raises(Gone):
+            await client.submit(TurnRequest(message="Hello?"), idempotency_key=key, conversation_id="c")
+        assert (await client.stats()).ready == 0
 
 
 async def test_a_key_with_another_body_is_a_conflict(client: TurnClient) -> None:

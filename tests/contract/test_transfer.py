@@ -46,6 +46,7 @@ async def test_what_comes_in_is_what_went_out(client: TurnClient) -> None:
     assert conflict.value.code == "conversation_exists"
     await client.erase("c")
     sent = msgspec.json.decode(msgspec.json.encode(exported), type=ConversationExport)
+    before = msgspec.structs.replace(before, baseline=1)
     assert await client.import_conversation(sent) == before
     assert await client.export("c") == exported
     assert [found for _, found in await client.latest_conversations()] == [before]
@@ -57,6 +58,7 @@ async def test_a_turn_of_an_imported_conversation_is_shown_what_came_before(clie
     place = await submit(client, "And now?", conversation_id="c")
     running = await claim(client.turns, place)
     assert running.claim.window == messages[2:]
+    assert running.claim.before == 2
     assert (running.claim.settings, running.claim.memory_k) == (SETTINGS, 3)
     await running.answer("Nothing.")
     assert (await client.conversation("c")).messages == 7
@@ -65,7 +67,7 @@ async def test_a_turn_of_an_imported_conversation_is_shown_what_came_before(clie
 async def test_an_imported_conversation_expires_like_any_other(client: TurnClient) -> None:
     await client.import_conversation(document(USER, ANSWER))
     keys = client.turns.keys
-    for name in (keys.conversation("default", "c"), keys.messages("default", "c")):
+    for name in keys.of_conversation("default", "c"):
         assert 890_000 < await client.connection.command("PTTL", name) <= 900_000
 
 
@@ -73,7 +75,8 @@ async def test_a_lost_reply_is_no_conflict(client: TurnClient) -> None:
     keys = client.turns.keys
     names = [keys.conversation("default", "c"), keys.convs("default", 1), keys.messages("default", "c")]
     names[1] = keys.convs("default", int(names[0].split(":")[1][:2]))
-    arguments: list[str | int] = ["c", 1, 20, "{}", "enqueue", 0, "token", "", "{}"]
+    names.append(keys.history("default", "c"))
+    arguments: list[str | int] = ["c", 1, 20, "{}", "enqueue", 0, "token", "", "buffer", 0, "", "{}"]
     assert [await client.connection.run("open", names, arguments) for _ in range(2)] == [1, 1]
     assert (await client.conversation("c")).messages == 1
     arguments[6] = "another"

@@ -10,6 +10,8 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
 from aiforge.testing import FakeProvider, Faults
 
 INPUT, OUTPUT = Decimal("0.15"), Decimal("0.60")
@@ -46,6 +48,7 @@ def test_without_a_key_the_offline_model_answers_and_says_so(tmp_path: Path) -> 
     assert "not a real" in run.stdout or "No real" in run.stdout or "offline" in run.stdout
 
 
+@pytest.mark.soak
 def test_faults_are_named_and_every_cent_is_the_providers(tmp_path: Path) -> None:
     faults = Faults(rate_429=0.05, rate_500=0.02, cut=1, seed=11, retry_after=0.1)
     with FakeProvider(models=("gpt-4o-mini",), faults=faults, latency=0.02) as provider:
@@ -60,7 +63,7 @@ def test_faults_are_named_and_every_cent_is_the_providers(tmp_path: Path) -> Non
         reported = provider.calls.cost(INPUT, OUTPUT)
     rows = answers(tmp_path)
     assert len(rows) == 200
-    assert all(row["error_code"] for row in rows if row["status"] != "ok")
+    assert all(row["error_class"] for row in rows if row["status"] != "ok")
 
     faulted = Counter(call.fault for call in calls if call.fault)
     assert faulted, "the provider was asked to fail and did not"

@@ -193,9 +193,10 @@ async def test_a_pools_child_takes_its_suspect_along(
     assert await state(client, place) is TurnState.COMPLETED
 
 
+@pytest.mark.parametrize("all_at_once", [False, True], ids=["to the worker", "to all its processes"])
 @pytest.mark.parametrize("pool", POOLS)
 async def test_it_obeys_what_its_worker_is_told(
-    client: TurnClient, provider: FakeProvider, worker_process: Start, pool: str
+    client: TurnClient, provider: FakeProvider, worker_process: Start, pool: str, *, all_at_once: bool
 ) -> None:
     """A cancellation first, then SIGTERM, twice."""
     for question in ("first", "second"):
@@ -214,8 +215,13 @@ async def test_it_obeys_what_its_worker_is_told(
 
     await half_said(client, handed_back)
     processes = [*children(worker.process.pid), *forked(worker)]
-    # A pool's parent tells its children; any other worker may be told together with all that it forked.
-    terminate = worker.process.terminate if pool == "prefork" else lambda: worker.signal(signal.SIGTERM)
+
+    def terminate() -> None:
+        if all_at_once:
+            worker.signal(signal.SIGTERM)
+        else:
+            worker.process.terminate()
+
     terminate()
     wait_until(lambda: "draining" in _read(worker, "/readyz"), 5)
     terminate()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -19,15 +21,18 @@ from hypothesis.stateful import (
 )
 
 from aiforge.core.types import ProviderCall
-from tests.properties.batch_model import ITEMS_A_SECOND, MAX_ATTEMPTS, Held, ModelBatch
+from tests.properties.batch_model import ITEMS_A_SECOND, MAX_ATTEMPTS, STEPS, Held, ModelBatch
 from tests.properties.machine import ScriptMachine, leased, play, sums
 from tests.properties.profiles import SOAK, SUITE
 from tests.support import leaks
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, USAGE, intended, paid
 from worker.contract import records
-from worker.contract.batches import BatchStore
+from worker.contract.batch_steps import BatchSteps
+from worker.contract.batches import BatchStore, Slice
 from worker.contract.connection import Connection
+from worker.contract.entries import repeated
+from worker.contract.errors import Conflict
 from worker.contract.schemas import BatchItem, BatchRequest, BatchRow, BatchState
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Refused, TurnStore
@@ -42,16 +47,27 @@ class BatchMachine(ScriptMachine):
         self.model = ModelBatch(0, 1)
         self.tokens = 0
 
-    @initialize(total=st.integers(1, 14), window=st.integers(1, 3))
-    def submit(self, total: int, window: int) -> None:
+    @initialize(
+        total=st.integers(1, 14),
+        window=st.integers(1, 3),
+        file=st.booleans(),
+        repeating=st.sets(st.integers(1, 13)),
+        wrong=st.sets(st.integers(0, 13), max_size=2),
+    )
+    def submit(self, *, total: int, window: int, file: bool, repeating: set[int], wrong: set[int]) -> None:
         settings = ContractSettings(
             namespace=self.namespace, lease_seconds=60, batch_window=window, max_attempts=MAX_ATTEMPTS
         )
         self.store = BatchStore(self.connection, settings)
         self.turns = TurnStore(self.connection, settings)
-        items = [BatchItem(message=f"question {number}") for number in range(total)]
-        batch = self.run(self.store.create(BatchRequest(items=items), "default"))
-        self.batch_id, self.model = batch.batch_id, ModelBatch(total, window)
+        repeats = {index: index // 2 for index in repeating if index < total and index // 2 not in repeating}
+        messages = [f"question {repeats.get(number, number)}" for number in range(total)]
+        items = [BatchItem(message=message) for message in messages]
+        request = BatchRequest(input_file_id="file-x") if file else BatchRequest(items=items, dedupe=True)
+        batch = self.run(self.store.create(request, "default"))
+        self.batch_id = batch.batch_id
+        unread = frozenset(wrong & set(range(total)) - repeats.keys() - set(repeats.values()))
+        self.model = ModelBatch(total, window, file, repeats, unread if file else frozenset())
 
     # what workers do
 
@@ -81,11 +97,14 @@ class BatchMachine(ScriptMachine):
         assert not isinstance(got, Refused), got
         assert (got.start, got.fence, got.suspect) == (held.part.start, held.fence, held.part.suspect)
         assert [index for index, _ in got.items] == items
+        assert got.items == [] or got.start >= 0
         assert all(item.message == f"question {index}" for index, item in got.items)
 
     @rule(held=slices, picks=st.sets(st.integers(0, 3)), ok=st.booleans(), over=st.booleans())
     def store_rows(self, held: Held, picks: set[int], ok: bool, over: bool) -> None:
         """Some of a slice's rows, with `over` all of them."""
+        if held.part.count == 0:
+            return
         chosen = [index for number, index in enumerate(held.items) if over or number in picks]
         self.stored(held, chosen, "ok" if ok else "error", over=over)
 
@@ -112,14 +131,50 @@ class BatchMachine(ScriptMachine):
         assert got.accepted == accepted
         if not accepted:
             return
+        taken = model.takes_rows
         for index in chosen:
-            model.rows.setdefault(index, status)
+            model.store(index, status)
         if over:
+            if not taken:
+                model.keep_for_later(replace(held.part, crashes=0))
             model.free(held.part.start)
-        model.end_if_done()
+        model.go_on()
         assert got.state == model.state
-        more = model.state is BatchState.IN_PROGRESS and (model.cursor < model.total or bool(model.redo))
-        assert got.more == more
+        left = model.cursor < model.total or bool(model.redo) or bool(model.again)
+        handing_out = model.state is BatchState.IN_PROGRESS and not model.paused and left
+        assert got.more == (model.step is not None or handing_out)
+
+    @rule(held=slices)
+    def end_step(self, held: Held) -> None:
+        """All lines are stored and the batch begins, or all files are written and it ends."""
+        if held.part.count:
+            return
+        model, steps = self.model, BatchSteps(self.store)
+        step = Slice(self.batch_id, held.part.start, held.fence, False, 0, "t", BatchRequest(), [], "default")
+        if held.part.start == STEPS["finalize"]:
+            state = self.run(steps.close(step, "file-a", None))
+        else:
+            self.run(self.store.add_items(self.batch_id, 0, self.entries(), self.known_rows()))
+            state = self.run(steps.begin(step, model.total, None))
+        if model.holds(held):
+            model.end_step(held.part.start)
+            assert state == model.state
+        else:
+            assert state == ""
+
+    def entries(self) -> list[bytes]:
+        model = self.model
+        return [
+            b"!"
+            if index in model.wrong
+            else repeated(model.repeats[index], None)
+            if index in model.repeats
+            else records.encode(BatchItem(message=f"question {index}"))
+            for index in range(model.total)
+        ]
+
+    def known_rows(self) -> dict[int, bytes]:
+        return {index: records.encode(_row(index, "error")) for index in self.model.wrong}
 
     @rule(held=slices)
     def hand_back(self, held: Held) -> None:
@@ -154,9 +209,51 @@ class BatchMachine(ScriptMachine):
     @rule()
     def cancel(self) -> None:
         model = self.model
+        model.cancel()
+        with contextlib.suppress(Conflict):
+            self.run(self.store.cancel(self.batch_id, "default"))
+
+    @rule(pause=st.booleans())
+    def pause(self, pause: bool) -> None:
+        model = self.model
         if model.state is BatchState.IN_PROGRESS:
-            model.state = BatchState.CANCELLING if model.running else BatchState.CANCELLED
-        assert self.run(self.store.cancel(self.batch_id, "default")).state is model.state
+            model.paused = pause
+        with contextlib.suppress(Conflict):
+            self.run(self.store.pause(self.batch_id, "default", pause=pause))
+
+    @rule()
+    def time_is_over(self) -> None:
+        self.server.ask("HSET", self.store.keys.batch(self.batch_id), "expires_at", 1)
+        self.model.expire()
+        self.run(self.store.due(self.batch_id))
+
+    @rule(target=slices)
+    def time_is_over_on_the_way(self) -> Any:
+        held = self.claim()
+        self.time_is_over()
+        return held if isinstance(held, Held) else multiple()
+
+    @rule(most=st.integers(1, 20), ok=st.booleans())
+    def go_far(self, most: int, ok: bool) -> None:
+        """Some workers in a row, to whom nothing happens."""
+        for _ in range(most):
+            held = self.claim()
+            if not isinstance(held, Held):
+                break
+            if held.part.count == 0:
+                self.end_step(held)
+            else:
+                self.stored(held, held.items, "ok" if ok else "error", over=True)
+
+    @rule()
+    def retry(self) -> None:
+        expected = self.model.retry()
+        try:
+            self.run(self.store.retry(self.batch_id, "default"))
+        except Conflict:
+            assert not expected
+        else:
+            assert expected
 
     @rule(held=slices)
     def lease_runs_out(self, held: Held) -> None:
@@ -221,32 +318,45 @@ class BatchMachine(ScriptMachine):
         ]  # fmt: skip
         counts = Counter(model.rows.values())
         assert (int(stored["completed"]), int(stored["failed"])) == (counts["ok"], counts["error"])
-        assert int(stored.get("units", 0)) == counts["ok"] * records.units(COST)
+        assert int(stored.get("units", 0)) == sums(seen)["units"]
         assert seen.lists.get(keys.redo(self.batch_id), []) == [
             f"{part.start}:{part.count}:{part.crashes}" for part in model.redo
         ]
-        rows = seen.hashes.get(keys.rows(self.batch_id), {})
-        status = {int(index): json.loads(row)["status"] for index, row in rows.items()}
-        assert status == model.rows
+        for name, expected in ((keys.again, list(model.again)), (keys.bad, model.bad)):
+            assert seen.lists.get(name(self.batch_id), []) == [str(index) for index in expected]
+        assert (stored.get("step"), "paused_at" in stored) == (model.step, model.paused)
+        assert int(stored.get("saved", 0)) == model.saved
+        if model.state is not BatchState.VALIDATING and not model.unread:
+            self.rows_are_as_the_model_says(seen)
         held = {f"{self.batch_id}/{start}" for start in model.running}
         assert leased(seen) == sorted(held)
         assert len(seen.hashes.get(keys.slices(self.batch_id), {})) == 2 * len(held)
         self.nothing_is_lost()
         self.money_is_right(seen)
 
+    def rows_are_as_the_model_says(self, seen: leaks.Picture) -> None:
+        rows = seen.hashes.get(self.store.keys.rows(self.batch_id), {})
+        own = {int(index): row for index, row in rows.items()}
+        status = {}
+        for index, row in own.items():
+            repeats = {"=": "ok", "!": "error"}.get(row[0])
+            status[index] = repeats or json.loads(row)["status"]
+        if self.model.begun or not self.model.file:
+            assert status == self.model.rows
+
     def nothing_is_lost(self) -> None:
         """Every item has its row, or someone has it or will be given it; nobody is given one twice."""
         model = self.model
-        if model.over:
-            assert model.state is BatchState.CANCELLED or len(model.rows) == model.total
+        if model.state is not BatchState.IN_PROGRESS:
+            assert model.state is not BatchState.COMPLETED or len(model.rows) == model.total
             return
         places = Counter[int]()
         for part in [*(held.part for held in model.running.values()), *model.redo]:
             places.update(part.indexes)
-        assert all(count == 1 for count in places.values())
-        if model.state is BatchState.IN_PROGRESS:
-            known = {*model.rows, *places, *range(model.cursor, model.total)}
-            assert known == set(range(model.total))
+        assert all(count == 1 for index, count in places.items() if index not in model.repeats)
+        parked = {index for _, index in model.parked}
+        known = {*model.rows, *places, *parked, *range(model.cursor, model.total)}
+        assert known == set(range(model.total))
 
     def money_is_right(self, seen: leaks.Picture) -> None:
         ledger = seen.hashes.get(self.store.keys.ledger(self.batch_id), {})

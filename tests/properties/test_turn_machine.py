@@ -30,7 +30,8 @@ from aiforge.core.events import (
     encode,
 )
 from aiforge.core.types import ProviderCall
-from tests.properties.machine import ScriptMachine, leased, play, sums
+from tests.properties.machine import leased, play, sums
+from tests.properties.past_rules import PastRules
 from tests.properties.profiles import SOAK, SUITE
 from tests.properties.turn_model import MAX_ATTEMPTS, Attempt, ModelConversation, ModelTurn
 from tests.support import leaks
@@ -38,7 +39,9 @@ from tests.support.servers import RedisServer
 from tests.support.turns import COST, intended, paid
 from worker.contract import records
 from worker.contract.connection import Connection
+from worker.contract.conversations import ConversationStore
 from worker.contract.errors import Conflict
+from worker.contract.history import HistoryStore
 from worker.contract.keys import shard_of
 from worker.contract.readers import Reader
 from worker.contract.records import TurnOutcome
@@ -56,7 +59,7 @@ ENDS: dict[TurnState, Callable[[str], list[Event]]] = {
 outcomes = st.sampled_from(["ok", "error", "unmade"])
 
 
-class TurnMachine(ScriptMachine):
+class TurnMachine(PastRules):
     turns: Bundle[ModelTurn] = Bundle("turns")
     attempts: Bundle[Attempt] = Bundle("attempts")
 
@@ -66,6 +69,7 @@ class TurnMachine(ScriptMachine):
             namespace=self.namespace, lease_seconds=60, stream_keep=KEEP, max_attempts=MAX_ATTEMPTS
         )
         self.store = TurnStore(connection, settings)
+        self.history = HistoryStore(ConversationStore(connection, settings), frozenset())
         self.conversations = {name: ModelConversation(name) for name in "ab"}
         self.known: list[ModelTurn] = []
         self.tokens = 0
@@ -323,6 +327,7 @@ class TurnMachine(ScriptMachine):
         stored = seen.lists.get(keys.messages("default", conversation.name), [])
         messages = [msgspec.json.decode(message, type=StoredMessage) for message in stored]
         assert [message.content for message in messages] == conversation.memory
+        self.past_is_right(seen, conversation)
         roles = [message.role for message in messages]
         assert roles == ["user", "assistant"] * (len(roles) // 2)
 

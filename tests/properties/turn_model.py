@@ -109,7 +109,7 @@ class ModelTurn:
         self.events += events
         self.close_calls()
         if answer is not None:
-            self.conversation.memory += [self.message, answer]
+            self.conversation.remember([self.message, answer])
         return self.conversation.leave(self)
 
 
@@ -119,10 +119,39 @@ class ModelConversation:
     line: list[ModelTurn] = field(default_factory=list)
     """The active turn first, then those that wait."""
     memory: list[str] = field(default_factory=list)
+    versions: dict[int, list[str]] = field(default_factory=lambda: {0: []})
+    """What memory was at each version that is kept."""
+    went_back: dict[int, int] = field(default_factory=dict)
+    """Versions that are checkouts, and of which."""
 
     @property
     def head(self) -> ModelTurn | None:
         return self.line[0] if self.line else None
+
+    @property
+    def version(self) -> int:
+        return max(self.versions)
+
+    @property
+    def baseline(self) -> int:
+        return min(self.versions)
+
+    def remember(self, messages: list[str]) -> None:
+        self.memory = [*self.memory, *messages]
+        self.versions[self.version + 1] = self.memory
+
+    def checkout(self, version: int) -> None:
+        self.memory = self.versions[version]
+        self.went_back[self.version + 1] = version
+        self.versions[self.version + 1] = self.memory
+
+    def needed(self, version: int) -> bool:
+        """Whether something newer than `version` goes back below it."""
+        return any(made > version > of for made, of in self.went_back.items())
+
+    def compact(self, version: int) -> None:
+        self.versions = {number: was for number, was in self.versions.items() if number >= version}
+        self.went_back = {made: of for made, of in self.went_back.items() if made > version}
 
     def leave(self, turn: ModelTurn) -> ModelTurn | None:
         was_head = self.head is turn

@@ -15,11 +15,11 @@ import redis
 
 from worker.contract import keys
 from worker.contract.queues import queue
-from worker.contract.schemas import TERMINAL_STATES, BatchState, Lane
+from worker.contract.schemas import BATCH_OVER, TERMINAL_STATES, Lane
 
 _ROW: Final = re.compile(r"^ {4}(\S.*?) +(hash|list|zset|string) +(\S.*?) {2,}", re.MULTILINE)
 _SECONDS: Final = re.compile(r"(\d+) s")
-_OVER: Final = frozenset({*TERMINAL_STATES, BatchState.COMPLETED, BatchState.CANCELLED})
+_OVER: Final = frozenset({*TERMINAL_STATES, *BATCH_OVER})
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
     """Read everything on a server; keys that are neither the namespace's nor in `before` are strange."""
     seen = Picture(namespace)
     ours = (f"{{{namespace}:", f"{namespace}:")
-    with redis.Redis(port=port, decode_responses=True) as client:
+    with redis.Redis(port=port, decode_responses=True, encoding_errors="replace") as client:
         found = list(client.scan_iter(count=1000))
         seen.strange += [name for name in found if not name.startswith(ours) and name not in before]
         mine = [name for name in found if name.startswith(ours)]
@@ -114,7 +114,8 @@ def problems(seen: Picture) -> list[str]:
             found += [
                 f"{name}: {work} is due and {state}"
                 for work, state in states.items()
-                if state not in ("scheduled", "requires_action") and not seen.is_file(work)
+                if state not in ("scheduled", "requires_action", "validating", "in_progress")
+                and not seen.is_file(work)
             ]
         elif _word(seen, name) == "leases":
             fences = seen.hashes.get(name.replace(":leases", ":fences"), {})
@@ -149,7 +150,9 @@ def _each(client: Any, commands: list[tuple[str, ...]]) -> list[Any]:
 def _word(seen: Picture, name: str) -> str:
     """What kind of key a name is: the first word behind shard or namespace."""
     behind = re.sub(
-        rf"^\{{{re.escape(seen.namespace)}:(?:[0-6][0-9]|share)\}}:|^{re.escape(seen.namespace)}:", "", name
+        rf"^\{{{re.escape(seen.namespace)}:(?:[0-6][0-9]|share|providers|budget:[^}}]+)\}}:|^{re.escape(seen.namespace)}:",
+        "",
+        name,
     )
     return behind.partition(":")[0]
 
@@ -174,9 +177,11 @@ def _lives_as_documented(seen: Picture, name: str, expires: str, ttl: int) -> bo
     if expires.startswith("never"):
         return ttl == -1
     if expires == "with the last turn":
-        conversation = seen.hashes.get(re.sub(r":(?:conv|msgs|turns):", ":conv:", name, count=1), {})
+        conversation = seen.hashes.get(re.sub(r":(?:conv|msgs|turns|history):", ":conv:", name, count=1), {})
         lives = int(conversation.get("open", "0")) == 0 and conversation.get("ttl_ms", "0") != "0"
-        return 0 < ttl <= int(conversation["ttl_ms"]) if lives else ttl == -1
+        # A schedule that posts there keeps it for longer.
+        until = int(conversation.get("planned_ms", "0"))
+        return 0 < ttl <= int(conversation["ttl_ms"]) + until if lives else ttl == -1
     if expires == "with the file":
         return ttl > 0 or seen.is_file(name.rpartition(":")[2])
     owner = seen.state(name.rpartition(":")[2])
@@ -207,7 +212,7 @@ def _not_ready(seen: Picture, name: str, members: list[str]) -> list[str]:
     found = []
     for work in members:
         state, batch = seen.state(work), keys.is_batch(work)
-        if state != (BatchState.IN_PROGRESS if batch else "queued"):
+        if state in (None, *_OVER) if batch else state != "queued":
             found.append(f"{name}: {work} is ready and {state}")
         elif not batch and not any(fields.get("active") == work for fields in seen.hashes.values()):
             found.append(f"{name}: {work} is ready and not its conversation's next")
@@ -219,7 +224,8 @@ def _open_turns(seen: Picture, name: str) -> int:
     return sum(
         fields.get("tenant") == tenant
         and fields.get("conversation_id") == conversation_id
-        and fields.get("state") not in _OVER
+        and "state" in fields
+        and fields["state"] not in _OVER
         for fields in seen.hashes.values()
     )
 

@@ -10,11 +10,15 @@ from aiforge.core.settings import AIForgeSettings
 from aiforge.testing import FakeProvider
 from tests.support.forks import no_forks
 from worker.contract.client import TurnClient
+from worker.contract.settings import ContractSettings
 from worker.contract.wake import Waker
 from worker.forks import Forks
+from worker.gate import ProviderGate
 from worker.leases import Leases
+from worker.purse import Purses
 from worker.quarantine import Quarantine
 from worker.reaper import Reaper
+from worker.schedules import Schedules
 from worker.settings import WorkerSettings
 from worker.slices import SliceRunner
 from worker.specs import Specs
@@ -34,6 +38,11 @@ def library(provider: FakeProvider, **settings: object) -> AIForgeSettings:
     return AIForgeSettings.load(**{**known, **settings})
 
 
+async def _always() -> bool:
+    """Chats are said to wait: each wake-up runs one slice."""
+    return True
+
+
 class LocalWorker:
     """`async with LocalWorker(client, provider) as worker: await worker.turns.run(turn_id)`.
 
@@ -47,6 +56,7 @@ class LocalWorker:
         *,
         name: str = "local",
         forks: Forks | None = None,
+        gate: ProviderGate | None = None,
         **more: object,
     ) -> None:
         self.draining = False
@@ -54,9 +64,11 @@ class LocalWorker:
         self.waker = Waker(client.settings)
         self.flusher = Flusher(client.turns)
         settings = library(provider, **more)
-        specs = Specs(settings)
+        purses = Purses(client.connection, client.settings, settings)
+        specs = Specs(settings, gate, purses)
         forks = forks or no_forks()
-        quarantine = Quarantine(WorkerSettings(**client.settings.model_dump()), settings, forks, self.waker)
+        shared = client.settings.model_dump(include=set(ContractSettings.model_fields))
+        quarantine = Quarantine(WorkerSettings(**shared), settings, forks, self.waker)
         self.turns = TurnRunner(
             worker=name,
             store=client.turns,
@@ -69,6 +81,8 @@ class LocalWorker:
         )
         self.slices = SliceRunner(
             store=client.turns,
+            turns=self.turns,
+            chats_wait=_always,
             batches=client.batches,
             leases=self.leases,
             specs=specs,
@@ -76,7 +90,15 @@ class LocalWorker:
             quarantine=quarantine,
             draining=lambda: self.draining,
         )
-        self.reaper = Reaper(name, client.turns, client.batches, client.files, self.waker)
+        self.reaper = Reaper(
+            name,
+            client.turns,
+            client.batches,
+            client.files,
+            schedules=Schedules(client),
+            purses=purses,
+            waker=self.waker,
+        )
         self._running: set[asyncio.Task[None]] = set()
 
     def start(self, turn_id: str) -> asyncio.Task[None]:
@@ -99,4 +121,5 @@ class LocalWorker:
     ) -> None:
         self.leases.stop_all("handed_back")
         await asyncio.gather(*self._running, return_exceptions=kind is not None)
+        await self.slices.close()
         await self.waker.close()

@@ -41,7 +41,10 @@ class RedisServer:
     def __init__(self, kind: Kind = "valkey", *, options: dict[str, str] | None = None) -> None:
         self.kind: Kind = kind
         self.port = free_port()
-        self.options = options or {}
+        self.options = dict(options or {})
+        if self.options.get("cluster-enabled") == "yes":
+            # Data port + 10,000, the default, may be no port.
+            self.options.setdefault("cluster-port", str(free_port()))
         self.folder = Path(tempfile.mkdtemp(prefix="aiforge-redis-"))
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -57,7 +60,6 @@ class RedisServer:
             "port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), "appendonly": "yes",
             "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "loglevel": "warning",
             "logfile": str(self.folder / "log"), **self.options,
-            **({"cluster-port": str(free_port())} if self.options.get("cluster-enabled") == "yes" else {}),
         }  # fmt: skip
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         self._process = subprocess.Popen([program, *arguments])

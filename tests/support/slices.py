@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from aiforge.core.types import ProviderCall
 from tests.support.turns import COST, USAGE, intended, paid
 from worker.contract.batches import BatchStore, Slice, Stored
-from worker.contract.schemas import BatchRow, TurnFailure
+from worker.contract.line_schemas import LineResponse
+from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
 from worker.contract.store import Refused, new_token
 
 Released: TypeAlias = Literal["queued", "refused", "over"]
@@ -32,10 +35,13 @@ class Sliced:
     def row(self, index: int, *, latency_ms: float = 100.0) -> BatchRow:
         """The answer to an item."""
         item = dict(self.taken.items)[index]
-        return BatchRow(
-            index=index, id=item.id, status="ok", answer=f"answer to {item.message}", model="m",
-            usage=USAGE, cost=COST, latency_ms=latency_ms,
-        )  # fmt: skip
+        row = BatchRow(
+            index=index, id=item.id, status="ok", model="m", usage=USAGE, cost=COST, latency_ms=latency_ms
+        )
+        if isinstance(item, BatchItem):
+            return msgspec.structs.replace(row, answer=f"answer to {item.message}")
+        said = LineResponse(status_code=200, request_id="r", body=item.body)
+        return msgspec.structs.replace(row, response=said)
 
     async def store(
         self, rows: Sequence[BatchRow], *, calls: Sequence[ProviderCall] = (), over: bool = False

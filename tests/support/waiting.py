@@ -12,7 +12,7 @@ T = TypeVar("T")
 _PAUSE: Final = 0.005
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 10.0) -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 10.0, pause: float = _PAUSE) -> T:
     """What the condition returns as soon as that is true; AssertionError when it never is.
 
     For threads and processes; on an event loop use `eventually`.
@@ -20,7 +20,7 @@ def wait_until(condition: Callable[[], T], seconds: float = 10.0) -> T:
     limit = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < limit, f"still {value!r} after {seconds} s"
-        time.sleep(_PAUSE)
+        time.sleep(pause)
     return value
 
 

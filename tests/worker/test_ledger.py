@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aiforge.core.types import Usage
 from tests.support.turns import claim, intended, paid, submit
 from worker.contract.client import TurnClient
 from worker.ledger import Recorder
@@ -21,13 +22,13 @@ async def test_calls_are_written_down_before_they_are_made(client: TurnClient) -
     recorder = Recorder(client.turns, turn_id, f"{turn_id}.t", intended(""))
     first = recorder.next_call_id()
     assert first == recorder.first.call_id == running.call_id
-    await recorder.intend(intended(first))
+    await recorder.intend(intended(first), Usage)
     recorder.settle(paid(first))
     assert await rows(client, turn_id) == {first: "intended"}, "the claim entered it, the commit settles it"
 
     second = recorder.next_call_id()
     assert second == f"{turn_id}.t.2"
-    await recorder.intend(intended(second))
+    await recorder.intend(intended(second), Usage)
     assert await rows(client, turn_id) == {first: "ok", second: "intended"}
     recorder.settle(paid(second))
     assert [call.call_id for call in recorder.made] == [first, second]

@@ -86,7 +86,7 @@ def test_an_item_comes_before_its_batch(provider: FakeProvider) -> None:
     defaults = BatchRequest(
         items=[], system_prompt="batch", model="b-model", max_tokens=7, metadata={"b": "1"}
     )
-    taken = Slice("batch_00" + "0" * 20, 0, 1, False, 0.0, "t", defaults, [])
+    taken = Slice("batch_00" + "0" * 20, 0, 1, False, 0.0, "t", defaults, [], "default")
     made = specs(provider)
     spec = made.of_item(taken, 0, BatchItem(message="Hello?", model="i-model", metadata={"i": "1"}))
     assert (spec.system_prompt, spec.model_name, spec.params.max_tokens) == ("batch", "i-model", 7)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Final
 
 from aiforge.core.content import ContentError, check_content
+from worker.contract.budget_limits import limit
 from worker.contract.errors import InvalidInput
+from worker.contract.files import LONGEST_LIFE, SHORTEST_LIFE
 from worker.contract.keys import is_conversation_id
 from worker.contract.schemas import MAX_BATCH_ITEMS, BatchRequest, ConversationSettings, TurnRequest
 
 MOST_TOKENS: Final = 10_000_000
 """More than any model answers with, and little enough to be counted by everybody."""
+MAX_KEY_LENGTH: Final = 255
+LONGEST_WINDOW: Final = 30 * 86_400
+_WINDOW: Final = re.compile(r"([0-9]{1,7})([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 LATEST_START: Final = 366 * 86_400
 LONGEST_TTL: Final = 10 * 366 * 86_400
 """Seconds."""
@@ -23,6 +30,14 @@ def check_conversation_id(conversation_id: str) -> None:
         raise InvalidInput(
             "a conversation id is 1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or two",
             param="conversation_id",
+        )
+
+
+def check_key(key: str) -> None:
+    """Raises InvalidInput unless this can be an idempotency key."""
+    if not 1 <= len(key) <= MAX_KEY_LENGTH or not key.isprintable():
+        raise InvalidInput(
+            f"an idempotency key is 1 to {MAX_KEY_LENGTH} printable characters", param="client_message_id"
         )
 
 
@@ -49,16 +64,78 @@ def check_conversation(settings: ConversationSettings, tools: frozenset[str]) ->
 
 def check_batch(request: BatchRequest, tools: frozenset[str]) -> None:
     """Raises InvalidInput naming the field or item that is wrong."""
+    if request.completion_window is not None:
+        window_seconds(request.completion_window)
+    _check_metadata(request.metadata)
+    if request.max_cost is not None:
+        try:
+            limit("max_usd", request.max_cost)
+        except ValueError as error:
+            raise InvalidInput(f"max_cost{str(error).removeprefix('max_usd')}", param="max_cost") from None
+    if request.input_file_id is not None:
+        _check_file_batch(request)
+        return
+    for name in ("endpoint", "output_expires_after"):
+        if getattr(request, name) is not None:
+            raise InvalidInput(f"{name} goes with input_file_id", param=name)
     if not 1 <= len(request.items) <= MAX_BATCH_ITEMS:
-        raise InvalidInput(f"a batch has 1 to {MAX_BATCH_ITEMS} items", param="items")
+        raise InvalidInput(
+            f"a batch has 1 to {MAX_BATCH_ITEMS} items, or an input_file_id instead", param="items"
+        )
     _check_parameters(request, "", tools)
     ids: set[str] = set()
     for index, item in enumerate(request.items):
         _check_request(item.message, item, f"items[{index}].message", tools)
+        if item.conversation is not None:
+            _check_turn_item(request, item.conversation, f"items[{index}].conversation")
         if item.id is not None:
             if item.id in ids:
                 raise InvalidInput(f"the id {item.id!r} appears twice", param=f"items[{index}].id")
             ids.add(item.id)
+
+
+def _check_turn_item(request: BatchRequest, conversation: str, param: str) -> None:
+    if not is_conversation_id(conversation):
+        raise InvalidInput(f"{param} must be 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..", param=param)
+    if request.max_cost is not None:
+        raise InvalidInput(
+            f"{param}: turns are held by the budgets of their tenant and conversation, not by max_cost",
+            param="max_cost",
+        )
+
+
+def window_seconds(window: str) -> float:
+    """A span such as `24h` in seconds; raises InvalidInput."""
+    found = _WINDOW.fullmatch(window)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 1 <= seconds <= LONGEST_WINDOW:
+        raise InvalidInput(
+            "completion_window must be a span of up to 30 days, such as 90s, 45m, 24h or 7d",
+            param="completion_window",
+        )
+    return seconds
+
+
+def _check_file_batch(request: BatchRequest) -> None:
+    if request.items:
+        raise InvalidInput("either items or an input_file_id", param="input_file_id")
+    for name in ("system_prompt", "model", "temperature", "max_tokens", "tools"):
+        if getattr(request, name) is not None:
+            raise InvalidInput(f"{name} stands in the lines of the file", param=name)
+    for name in ("endpoint", "completion_window"):
+        if getattr(request, name) is None:
+            raise InvalidInput(f"{name} is required with an input_file_id", param=name)
+    expiry = request.output_expires_after
+    if expiry is not None and not SHORTEST_LIFE <= expiry.seconds <= LONGEST_LIFE:
+        raise InvalidInput(
+            f"output_expires_after.seconds must be from {SHORTEST_LIFE} to {LONGEST_LIFE}",
+            param="output_expires_after.seconds",
+        )
+
+
+def _check_metadata(metadata: dict[str, str] | None) -> None:
+    if metadata and metadata.get("on_invalid") not in (None, "skip", "fail"):
+        raise InvalidInput("metadata.on_invalid must be skip or fail", param="metadata.on_invalid")
 
 
 def _check_request(

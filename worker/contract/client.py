@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import date, timedelta
 from decimal import Decimal
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
 import msgspec
 
 from aiforge.core.events import Event
-from aiforge.core.settings import AIForgeSettings
-from aiforge.tools import registry
 from worker.contract import records
-from worker.contract.batches import BatchStore
+from worker.contract.batch_client import BatchClient
 from worker.contract.broker import on_redis
+from worker.contract.budgets import BudgetStore, Rules
 from worker.contract.checks import (
-    check_batch,
     check_conversation,
     check_conversation_id,
+    check_key,
     check_message,
     check_turn,
 )
 from worker.contract.connection import Connection
 from worker.contract.conversations import ConversationStore
 from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound
-from worker.contract.files import FileStore
-from worker.contract.keys import SHARDS, is_batch_id, is_turn_id, shard_of
+from worker.contract.history import HistoryStore
+from worker.contract.keys import SHARDS, is_turn_id
 from worker.contract.knock import Knocker
+from worker.contract.providers import Providers
 from worker.contract.readers import Reader
+from worker.contract.schedules import ScheduleStore
 from worker.contract.schemas import (
-    Batch,
-    BatchRequest,
-    BatchRow,
     Conversation,
     ConversationSettings,
     Erasure,
@@ -47,12 +46,10 @@ from worker.contract.schemas import (
     TurnState,
 )
 from worker.contract.settings import ContractSettings
-from worker.contract.store import Place, TurnStore, new_place
+from worker.contract.store import Place, TurnStore, keyed_place, new_place
 from worker.contract.transfer import ConversationExport, check_head, packed
 from worker.contract.usage import Group, UsageRow, read_usage, today
 from worker.contract.wake import Waker
-
-MAX_KEY_LENGTH: Final = 255
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -69,26 +66,25 @@ class Stats(msgspec.Struct, frozen=True):
     totals: dict[tuple[str, str], dict[str, Decimal]]
 
 
-class TurnClient:
+class TurnClient(BatchClient):
     """Straight to Redis. One client serves one event loop; every method raises ContractError."""
 
     def __init__(self, settings: ContractSettings, waker: Waker | Knocker) -> None:
         assert settings.redis_url is not None
-        self.settings = settings
-        self.connection = Connection(settings.redis_url)
+        super().__init__(Connection(settings.redis_url), settings, waker)
         self.turns = TurnStore(self.connection, settings)
+        self._budgets, self._rules = BudgetStore(self.connection, settings), Rules(settings)
         self.conversations = ConversationStore(self.connection, settings)
-        self.batches = BatchStore(self.connection, settings)
-        self.files = FileStore(self.connection, settings)
         self._reader = Reader(self.connection, self.turns.keys)
-        self._waker = waker
-        self._tools = registry.names(AIForgeSettings.load())
+        self.history = HistoryStore(self.conversations, self._tools)
+        self.schedules = ScheduleStore(self.connection, settings, self._tools)
+        self.providers = Providers(self.connection, settings.namespace)
 
     @classmethod
     async def connect(cls, settings: ContractSettings) -> Self:
         """Raises Unavailable when Redis does not answer."""
         client = cls(settings, Knocker(settings) if on_redis(settings.broker) else Waker(settings))
-        await client.connection.command("PING")
+        await client.connection.command("EXISTS", client.turns.keys.workers())
         return client
 
     async def close(self) -> None:
@@ -114,15 +110,20 @@ class TurnClient:
         """Store a turn and wake a worker when its conversation is idle.
 
         With the same `idempotency_key` and body, the same turn is returned, marked `replayed`. Raises
-        Conflict (`conversation_busy`, `idempotency_mismatch`), NotFound, Gone or InvalidInput.
+        Conflict (`conversation_busy`, `idempotency_mismatch`), NotFound, Gone, LimitExceeded or InvalidInput.
         """
         check_turn(request, self._tools)
         if conversation_id is not None:
             check_conversation_id(conversation_id)
         place = self._place(tenant, conversation_id, idempotency_key)
+        await self._check_budgets(place, keyed=idempotency_key is not None)
         digest = hashlib.sha256(records.encode(request)).hexdigest()[:32]
         answer, turn = await self.turns.submit(
-            place, request, digest=digest, create=if_not_exists == "create" or conversation_id is None
+            place,
+            request,
+            digest=digest,
+            create=if_not_exists == "create" or conversation_id is None,
+            keyed=idempotency_key is not None,
         )
         if answer == "replayed" and idempotency_key is not None:
             return msgspec.structs.replace(turn, replayed=True)
@@ -130,6 +131,17 @@ class TurnClient:
         if answer in ("ready", "replayed"):
             self._waker.wake(turn.turn_id)
         return turn
+
+    async def _check_budgets(self, place: Place, *, keyed: bool) -> None:
+        """Raises LimitExceeded where no call could be made; what was accepted before always passes."""
+        budgets = self._rules.of(place.tenant, conversation_id=place.conversation_id)
+        if not budgets:
+            return
+        if keyed:
+            with contextlib.suppress(NotFound):
+                await self.turns.turn(place.turn_id, place.tenant)
+                return
+        await self._budgets.check(place.tenant, budgets)
 
     async def turn(self, turn_id: str, *, tenant: str = "default") -> Turn:
         return await self.turns.turn(_turn(turn_id), tenant)
@@ -258,6 +270,7 @@ class TurnClient:
             document.settings,
             created_at=document.created_at,
             messages=messages,
+            summary=document.summary,
         )
 
     async def latest_conversations(
@@ -296,26 +309,11 @@ class TurnClient:
     async def erase(self, conversation_id: str, *, tenant: str = "default") -> Erasure:
         """Erase a conversation and all its turns; a running one is stopped and leaves nothing."""
         check_conversation_id(conversation_id)
-        return await self.conversations.erase(tenant, conversation_id)
-
-    async def submit_batch(self, request: BatchRequest, *, tenant: str = "default") -> Batch:
-        """Store all items, then wake as many workers as the batch's window allows."""
-        check_batch(request, self._tools)
-        batch = await self.batches.create(request, tenant)
-        self._waker.wake(batch.batch_id, times=min(batch.total, self.settings.batch_window))
-        return batch
-
-    async def batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
-        return await self.batches.get(_batch(batch_id), tenant)
-
-    async def results(
-        self, batch_id: str, *, after: int = 0, limit: int = 1000, tenant: str = "default"
-    ) -> list[BatchRow]:
-        """Rows from index `after` on, up to the first unfinished one; of a batch that is over, all."""
-        return await self.batches.rows(_batch(batch_id), tenant, after, limit)
-
-    async def cancel_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
-        return await self.batches.cancel(_batch(batch_id), tenant)
+        try:
+            return await self.conversations.erase(tenant, conversation_id)
+        finally:
+            # Also of one that is gone by now: who erased it may have come no further.
+            await self._budgets.forget(tenant, f"conversation:{conversation_id}")
 
     async def usage(
         self,
@@ -335,7 +333,8 @@ class TurnClient:
     async def ready(self) -> str | None:
         """None, or one line why Redis cannot serve."""
         try:
-            await self.connection.command("PING")
+            # A key, because a node of a cluster answers a PING also when the cluster is down.
+            await self.connection.command("EXISTS", self.turns.keys.workers())
         except ContractError as error:
             return str(error)
         return None
@@ -358,27 +357,15 @@ class TurnClient:
         return Stats(await self._waker.depth(), ready, running, workers, totals)
 
     def _place(self, tenant: str, conversation_id: str | None, key: str | None) -> Place:
-        """Under an idempotency key the ids follow from the key, so that a repetition meets the same turn."""
         if key is None:
             return new_place(tenant, conversation_id or secrets.token_hex(8))
-        if not 1 <= len(key) <= MAX_KEY_LENGTH or not key.isprintable():
-            raise InvalidInput(
-                f"an idempotency key is 1 to {MAX_KEY_LENGTH} printable characters", param="client_message_id"
-            )
-        digest = hashlib.sha256("\x00".join((tenant, conversation_id or "", key)).encode()).hexdigest()
-        conversation = conversation_id or digest[20:36]
-        return Place(f"{shard_of(tenant, conversation):02d}{digest[:20]}", tenant, conversation)
+        check_key(key)
+        return keyed_place(tenant, conversation_id, key)
 
 
 def _turn(identifier: str) -> str:
     if not is_turn_id(identifier):
         raise NotFound(f"turn {identifier[:64]!r} does not exist")
-    return identifier
-
-
-def _batch(identifier: str) -> str:
-    if not is_batch_id(identifier):
-        raise NotFound(f"batch {identifier[:64]!r} does not exist")
     return identifier
 
 

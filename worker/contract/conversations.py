@@ -20,6 +20,7 @@ from worker.contract.schemas import (
     Erasure,
     Line,
     StoredMessage,
+    Summary,
 )
 from worker.contract.settings import ContractSettings
 from worker.contract.transfer import ConversationExport
@@ -27,7 +28,8 @@ from worker.contract.transfer import ConversationExport
 PAGE: Final = 1_000
 """Messages that are read at a time."""
 GONE_MS: Final = 86_400_000
-"""How long an erased turn's id is remembered, so that no repetition brings it back."""
+"""How long the id of a turn is remembered that was erased, or posted under a key: no repetition brings it
+back."""
 
 
 class ConversationStore:
@@ -46,14 +48,15 @@ class ConversationStore:
         *,
         created_at: float | None = None,
         messages: Sequence[bytes] = (),
+        summary: Summary | None = None,
     ) -> Conversation:
         """Create a conversation with the messages that it has already; Conflict when the tenant has it."""
-        lives = self._lives if settings.ttl is None else settings.ttl
         shard = shard_of(tenant, conversation_id)
         arguments: list[Argument] = [
             conversation_id, CONVERSATION_VERSION, settings.memory_k, records.encode(settings),
-            settings.on_busy, int(lives * 1000), secrets.token_hex(8),
-            "" if created_at is None else round(created_at * 1000), *messages,
+            settings.on_busy, self.lives_ms(settings), secrets.token_hex(8),
+            "" if created_at is None else round(created_at * 1000), settings.memory,
+            summary.messages if summary else 0, summary.text if summary else "", *messages,
         ]  # fmt: skip
         created = await self.connection.run(
             "open",
@@ -61,12 +64,17 @@ class ConversationStore:
                 self.keys.conversation(tenant, conversation_id),
                 self.keys.convs(tenant, shard),
                 self.keys.messages(tenant, conversation_id),
+                self.keys.history(tenant, conversation_id),
             ],
             arguments,
         )
         if not created:
             raise Conflict(f"conversation {conversation_id!r} exists already", code="conversation_exists")
         return await self.get(tenant, conversation_id)
+
+    def lives_ms(self, settings: ConversationSettings) -> int:
+        """How long a conversation with these settings lives after its last turn's end; 0 is for ever."""
+        return int((self._lives if settings.ttl is None else settings.ttl) * 1000)
 
     async def get(self, tenant: str, conversation_id: str) -> Conversation:
         """Raises NotFound when the tenant has no such conversation."""
@@ -82,20 +90,13 @@ class ConversationStore:
 
     async def export(self, tenant: str, conversation_id: str) -> ConversationExport:
         """A conversation with all its messages as they are when this begins."""
-        flat, stored = await self._read(tenant, conversation_id)
-        name = self.keys.messages(tenant, conversation_id)
-        messages: list[bytes] = []
-        while len(messages) < stored:
-            until = min(len(messages) + PAGE, stored)
-            page = await self.connection.command("LRANGE", name, len(messages), until - 1)
-            if not page:
-                raise _unknown(conversation_id)
-            messages += page
+        flat, messages = await self._whole(tenant, conversation_id)
         return ConversationExport(
             conversation_id=conversation_id,
             created_at=int(flat["created_at"]) / 1000,
             settings=msgspec.json.decode(flat["settings"], type=ConversationSettings),
             messages=[msgspec.json.decode(message, type=StoredMessage) for message in messages],
+            summary=await self._summary(tenant, conversation_id, flat),
         )
 
     async def latest(
@@ -150,13 +151,19 @@ class ConversationStore:
         keys, shard = self.keys, shard_of(tenant, conversation_id)
         counts = await self.connection.run(
             "erase",
-            keys.of_turn("", tenant, conversation_id),
+            keys.of_erasure(tenant, conversation_id),
             [conversation_id, keys.gone(shard), GONE_MS, keys.control()],
         )
         if not counts:
-            raise _unknown(conversation_id)
-        messages, turns, stopped = counts
-        return Erasure(conversation_id=conversation_id, messages=messages, turns=turns, stopped=stopped)
+            raise unknown_conversation(conversation_id)
+        messages, turns, stopped, schedules = counts
+        return Erasure(
+            conversation_id=conversation_id,
+            messages=messages,
+            turns=turns,
+            stopped=stopped,
+            schedules=schedules,
+        )
 
     async def dead(self, limit: int) -> list[str]:
         """Ids of dead letters, the latest first; those whose turn has expired are forgotten."""
@@ -175,11 +182,36 @@ class ConversationStore:
         """Take a turn from the dead letters; False when it is none."""
         return bool(await self.connection.run("bury", [self.keys.dead(shard_of_id(turn_id))], [turn_id]))
 
+    async def _whole(self, tenant: str, conversation_id: str) -> tuple[dict[str, bytes], list[bytes]]:
+        """A conversation's record and its messages; read again when somebody went back in it."""
+        record, name, _ = self.keys.of_conversation(tenant, conversation_id)
+        while True:
+            flat, stored = await self._read(tenant, conversation_id)
+            messages: list[bytes] = []
+            page: list[bytes] = [b""]
+            while page and len(messages) < stored:
+                until = min(len(messages) + PAGE, stored)
+                page = await self.connection.command("LRANGE", name, len(messages), until - 1)
+                messages += page
+            if await self.connection.command("HGET", record, "moved") != flat.get("moved"):
+                continue
+            if not page:
+                raise unknown_conversation(conversation_id)
+            return flat, messages
+
+    async def _summary(self, tenant: str, conversation_id: str, flat: dict[str, bytes]) -> Summary | None:
+        field = f"summary:{records.text(flat.get('summary'))}"
+        stored = await self.connection.command("HGET", self.keys.history(tenant, conversation_id), field)
+        if stored is None:
+            return None
+        count, _, text = stored.partition(b"\n")
+        return Summary(int(count), text.decode())
+
     async def _read(self, tenant: str, conversation_id: str) -> tuple[dict[str, bytes], int]:
         """A conversation's record and how many messages it has; raises NotFound."""
         flat, stored = await self.connection.commands(self._record(tenant, conversation_id))
         if not flat:
-            raise _unknown(conversation_id)
+            raise unknown_conversation(conversation_id)
         return records.fields(flat), stored
 
     def _record(self, tenant: str, conversation_id: str) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -195,7 +227,7 @@ class ConversationStore:
             [("EXISTS", self.keys.conversation(tenant, conversation_id)), *commands]
         )
         if not exists:
-            raise _unknown(conversation_id)
+            raise unknown_conversation(conversation_id)
         return replies
 
     async def _newest(self, commands: Sequence[Sequence[Argument]]) -> list[tuple[int, str]]:
@@ -211,7 +243,8 @@ class ConversationStore:
             checked(reply)
 
 
-def _unknown(conversation_id: str) -> NotFound:
+def unknown_conversation(conversation_id: str) -> NotFound:
+    """The error of who asks for a conversation that the tenant does not have."""
     return NotFound(f"conversation {conversation_id!r} does not exist")
 
 

@@ -4,6 +4,7 @@ ContractError
 ├── NotFound             the tenant has no such turn, conversation or batch
 ├── Gone                 it was erased
 ├── InvalidInput         a field is wrong; `param` names it
+├── LimitExceeded        a budget has no room
 ├── Conflict             the state does not allow it: `code` says why
 └── Unavailable          Redis cannot be reached or cannot store more
 """
@@ -50,6 +51,16 @@ class Conflict(ContractError):
     def __init__(self, message: str, *, code: str = "conflict") -> None:
         super().__init__(message)
         self.code = code  # type: ignore[misc]  # one error, some stable codes
+
+
+class LimitExceeded(ContractError):
+    """A budget has no room; `retry_after` is in seconds, None where waiting does not help."""
+
+    code = "budget_exceeded"
+
+    def __init__(self, message: str, *, retry_after: float | None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class Unavailable(ContractError):

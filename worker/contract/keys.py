@@ -2,7 +2,7 @@
 
 A name begins with its shard's hash tag, `{<namespace>:<shard>}`, so that all keys of a conversation,
 and the indexes of its shard, stand on one slot. `<work>` is a turn id, or `<batch id>/<first index>`
-for a slice of a batch.
+for a slice of a batch; the steps before and after its items are the slices -1 and -2.
 
     key                     type    expires             written by                     read by
     turn:<turn>             hash    after the turn      submit claim append finish …   get, reap
@@ -11,13 +11,19 @@ for a slice of a batch.
     conv:<tenant>:<id>      hash    with the last turn  submit, open, finish           claim
     msgs:<tenant>:<id>      list    with the last turn  finish, open                   claim, history
     turns:<tenant>:<id>     zset    with the last turn  submit, finish                 erase
+    history:<tenant>:<id>   hash    with the last turn  finish, checkout, compact …    claim, past, diff
     fifo:<tenant>:<id>      list    never (empty: gone) submit, finish, reorder …      finish
-    gone:<turn>             string  86400 s             erase                          submit
+    gone:<turn>             string  86400 s             erase, submit                  submit
     batch:<batch>           hash    after the batch     batch_*                        get
     items:<batch>           list    after the batch     batch_items                    batch_claim
     rows:<batch>            hash    after the batch     batch_rows                     results
     slices:<batch>          hash    after the batch     batch_claim, batch_rows        batch_claim, …
-    redo:<batch>            list    after the batch     batch_release                  batch_claim
+    redo:<batch>            list    after the batch     batch_release, batch_rows      batch_claim
+    bad:<batch>             list    after the batch     batch_rows, batch_claim        batch_retry
+    again:<batch>           list    after the batch     batch_retry                    batch_claim
+    order:<batch>           list    after the batch     batch_rows, batch_claim        events
+    parked:<batch>          hash    after the batch     batch_claim                    batch_rows
+    batches:<tenant>        zset    never (empty: gone) batch_open, batch_delete   list
     file:<file>             hash    with the file       file_seal                      files
     pieces:<file>           list    with the file       file_piece                     files
     files:<tenant>          zset    never (empty: gone) file_seal, file_delete, tidy   list
@@ -29,7 +35,7 @@ for a slice of a batch.
     fences                  hash    never (empty: gone) claim, finish …                heartbeat
     ready                   zset    never (empty: gone) submit, claim, finish …        reap
     wakes                   hash    never (empty: gone) reap, claim                    reap
-    due                     zset    never (empty: gone) submit, pause, due, file_seal  reap
+    due                     zset    never (empty: gone) submit, pause, batch_open …    reap
     dead                    zset    never (empty: gone) requeue, bury, erase, tidy     dead letters
     convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy      list
     totals                  hash    never               finish, ledger, batch_rows     metrics
@@ -41,104 +47,43 @@ for a slice of a batch.
     clock                   hash    never               share_pick, share_leave        share_join
     share:<tenant>          zset    never (empty: gone) share_*                        share_pick
     entry:<batch>           hash    691200 s            share_join, share_leave        share_pick
+    budget:<scope>          hash    34560000 s          budget_*                       budget_reserve
+    reserved                hash    never (empty: gone) budget_*                       budget_settle
+    until                   zset    never (empty: gone) budget_*                       budget_reserve
+    provider:<model>        hash    3600 s              provider_*                     GET /v1/providers
+    calling:<lane>:<model>  zset    3600 s              provider_step, provider_renew  provider_step
+    step:<model>:<process>  string  60 s                provider_step                  provider_step
+    providers               zset    never (empty: gone) provider_step                  GET /v1/providers
+    unwell                  zset    never (empty: gone) provider_step, provider_reset  workers
     <namespace>:workers     zset    60 s                presence                       stats
 
-`shares`, `clock`, `share` and `entry` span shards and stand on a slot of their own, `{<namespace>:share}`.
+`shares`, `clock`, `share` and `entry` span shards and stand on a slot of their own, `{<namespace>:share}`;
+`budget`, `reserved` and `until` on one for each tenant, `{<namespace>:budget:<tenant>}`;
+the records of models, which tenants share, on `{<namespace>:providers}`.
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
-(turn ids to cancel), `<namespace>:idle` (nothing).
+(turn ids to cancel), `<namespace>:idle` (nothing), `<namespace>:health` (a model, and whether it is well).
 """
 
 from __future__ import annotations
 
-import re
-import secrets
-import zlib
 from dataclasses import dataclass
-from typing import Final
 
-SHARDS: Final = 64
-_BATCH_PREFIX: Final = "batch_"
-_FILE_PREFIX: Final = "file-"
-_SCHEDULE_PREFIX: Final = "sched_"
-_CONVERSATION_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
-"""Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
-_TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
-_BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
-_FILE_ID: Final = re.compile(rf"{_FILE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
-_SCHEDULE_ID: Final = re.compile(rf"{_SCHEDULE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
+# isort: off
+# fmt: off
+from worker.contract.ids import (
+    SHARDS, batch_id_of, is_batch, is_batch_id, is_conversation_id, is_file_id, is_schedule_id,
+    is_tenant, is_turn_id, keyed_batch_id, new_batch_id, new_file_id, new_turn_id, output_file_id,
+    schedule_id_of, shard_of, shard_of_id,
+)
 
-
-def shard_of(tenant: str, name: str) -> int:
-    """The shard of a tenant's conversation or batch; never changes for a given pair."""
-    return zlib.crc32(f"{tenant}:{name}".encode()) % SHARDS
-
-
-def new_turn_id(shard: int) -> str:
-    """Two digits of shard, then 20 random hex digits."""
-    return f"{shard:02d}{secrets.token_hex(10)}"
-
-
-def new_batch_id(tenant: str) -> str:
-    """`batch_`, two digits of shard, then 20 random hex digits."""
-    return batch_id_of(tenant, secrets.token_hex(10))
-
-
-def batch_id_of(tenant: str, digits: str) -> str:
-    """The id of a batch that ends in these 20 hex digits."""
-    return f"{_BATCH_PREFIX}{shard_of(tenant, digits):02d}{digits}"
-
-
-def new_file_id(tenant: str) -> str:
-    """`file-`, two digits of shard, then 20 random hex digits."""
-    random = secrets.token_hex(10)
-    return f"{_FILE_PREFIX}{shard_of(tenant, random):02d}{random}"
-
-
-def schedule_id_of(tenant: str, conversation_id: str | None, digits: str) -> str:
-    """`sched_`, two digits of shard, then these 20 hex digits; it stands with its conversation, if it has one."""
-    return f"{_SCHEDULE_PREFIX}{shard_of(tenant, conversation_id or digits):02d}{digits}"
-
-
-def shard_of_id(work: str) -> int:
-    """The shard that a turn id, batch id, slice id, file id or schedule id carries."""
-    bare = work.removeprefix(_BATCH_PREFIX).removeprefix(_FILE_PREFIX).removeprefix(_SCHEDULE_PREFIX)
-    return int(bare[:2])
-
-
-def is_turn_id(text: str) -> bool:
-    """Whether this can be a turn's id."""
-    return _TURN_ID.fullmatch(text) is not None
-
-
-def is_batch_id(text: str) -> bool:
-    """Whether this can be a batch's id."""
-    return _BATCH_ID.fullmatch(text) is not None
-
-
-def is_file_id(text: str) -> bool:
-    """Whether this can be a file's id."""
-    return _FILE_ID.fullmatch(text) is not None
-
-
-def is_schedule_id(text: str) -> bool:
-    """Whether this can be a schedule's id."""
-    return _SCHEDULE_ID.fullmatch(text) is not None
-
-
-def is_conversation_id(text: str) -> bool:
-    """Whether this can be a conversation's id, issued or the caller's own."""
-    return _CONVERSATION_ID.fullmatch(text) is not None
-
-
-def is_tenant(text: str) -> bool:
-    """Whether this can be a tenant's name."""
-    return _CONVERSATION_ID.fullmatch(text) is not None
-
-
-def is_batch(work: str) -> bool:
-    """Whether a member of a shard's index is a batch or one of its slices."""
-    return work.startswith(_BATCH_PREFIX)
+__all__ = [
+    "SHARDS", "Keys", "batch_id_of", "is_batch", "is_batch_id", "is_conversation_id", "is_file_id",
+    "is_schedule_id", "is_tenant", "is_turn_id", "keyed_batch_id", "new_batch_id", "new_file_id",
+    "new_turn_id", "output_file_id", "schedule_id_of", "shard_of", "shard_of_id",
+]
+# fmt: on
+# isort: on
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +118,18 @@ class Keys:
         """The ids of a conversation's turns, scored by when they expire."""
         return self._of(shard_of(tenant, conversation_id), f"turns:{tenant}:{conversation_id}")
 
+    def history(self, tenant: str, conversation_id: str) -> str:
+        """A conversation's versions by number, what memory has left of them, and its summaries."""
+        return self._of(shard_of(tenant, conversation_id), f"history:{tenant}:{conversation_id}")
+
+    def of_conversation(self, tenant: str, conversation_id: str) -> list[str]:
+        """What a conversation was and is, in the order in which the scripts take it."""
+        return [
+            self.conversation(tenant, conversation_id),
+            self.messages(tenant, conversation_id),
+            self.history(tenant, conversation_id),
+        ]
+
     def convs(self, tenant: str, shard: int) -> str:
         """A tenant's conversations on a shard, by when a turn was posted to them last."""
         return self._of(shard, f"convs:{tenant}")
@@ -195,6 +152,24 @@ class Keys:
 
     def redo(self, batch_id: str) -> str:
         return self._of(shard_of_id(batch_id), f"redo:{batch_id}")
+
+    def bad(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"bad:{batch_id}")
+
+    def again(self, batch_id: str) -> str:
+        return self._of(shard_of_id(batch_id), f"again:{batch_id}")
+
+    def order(self, batch_id: str) -> str:
+        """The indexes of a batch's rows in the order in which they came."""
+        return self._of(shard_of_id(batch_id), f"order:{batch_id}")
+
+    def parked(self, batch_id: str) -> str:
+        """Items of a batch that repeat or continue an earlier one which has no row yet."""
+        return self._of(shard_of_id(batch_id), f"parked:{batch_id}")
+
+    def batches(self, shard: int, tenant: str = "") -> str:
+        """A tenant's batches on a shard, by when they were made; scripts add the tenant themselves."""
+        return self._of(shard, f"batches:{tenant}")
 
     def file(self, file_id: str) -> str:
         return self._of(shard_of_id(file_id), f"file:{file_id}")
@@ -227,35 +202,20 @@ class Keys:
         return self._of(shard, "crons")
 
     def of_schedule(self, schedule_id: str, tenant: str, conversation_id: str | None) -> list[str]:
-        """All keys of a schedule, in the order in which the scripts take them; five less without a conversation."""
-        shard = shard_of_id(schedule_id)
-        names = [
-            self.schedule(schedule_id),
-            self.schedules(tenant, shard),
-            self.crons(shard),
-            self.gone(shard, schedule_id),
-        ]
+        """All keys of a schedule, in the order in which the scripts take them."""
+        shard, whose = shard_of_id(schedule_id), (tenant, conversation_id or "")
+        names = [self.schedule(schedule_id), self.schedules(tenant, shard), self.crons(shard)]
+        names.append(self.gone(shard, schedule_id))
         if conversation_id is None:
             return names
-        return [
-            *names,
-            self.planned(tenant, conversation_id),
-            self.conversation(tenant, conversation_id),
-            self.messages(tenant, conversation_id),
-            self.turns(tenant, conversation_id),
-            self.convs(tenant, shard),
-        ]
+        names += [self.planned(*whose), self.conversation(*whose), self.messages(*whose)]
+        return [*names, self.turns(*whose), self.convs(tenant, shard), self.history(*whose)]
 
     def of_erasure(self, tenant: str, conversation_id: str) -> list[str]:
         """All keys of a conversation with those of its schedules, whose records end in their ids."""
-        shard = shard_of(tenant, conversation_id)
-        return [
-            *self.of_turn("", tenant, conversation_id),
-            self.planned(tenant, conversation_id),
-            self._of(shard, "schedule:"),
-            self.schedules(tenant, shard),
-            self.crons(shard),
-        ]
+        shard, names = shard_of(tenant, conversation_id), self.of_turn("", tenant, conversation_id)
+        names += [self.planned(tenant, conversation_id), self._of(shard, "schedule:")]
+        return [*names, self.schedules(tenant, shard), self.crons(shard)]
 
     def leases(self, shard: int) -> str:
         return self._of(shard, "leases")
@@ -312,6 +272,7 @@ class Keys:
             self.turns(tenant, conversation_id),
             self.convs(tenant, shard),
             self.usage(shard),
+            self.history(tenant, conversation_id),
         ]
 
     def of_batch(self, batch_id: str) -> list[str]:
@@ -327,6 +288,12 @@ class Keys:
             self.ledger(batch_id),
             self.totals(shard),
             self.usage(shard),
+            self.due(shard),
+            self.bad(batch_id),
+            self.again(batch_id),
+            self.order(batch_id),
+            self.parked(batch_id),
+            self.batches(shard),
         ]
 
     def _of_shard(self, shard: int) -> list[str]:
@@ -365,6 +332,51 @@ class Keys:
 
     def _of_share(self, name: str) -> str:
         return f"{{{self.namespace}:share}}:{name}"
+
+    def budget(self, tenant: str, scope: str) -> str:
+        """What was used and is held of the budgets of one owner; scripts add the scope themselves."""
+        return self._of_budgets(tenant, f"budget:{scope}")
+
+    def reserved(self, tenant: str) -> str:
+        """What provider calls under way hold of budgets, by call id."""
+        return self._of_budgets(tenant, "reserved")
+
+    def until(self, tenant: str) -> str:
+        """Those calls by when they give it back."""
+        return self._of_budgets(tenant, "until")
+
+    def _of_budgets(self, tenant: str, name: str) -> str:
+        return f"{{{self.namespace}:budget:{tenant}}}:{name}"
+
+    def providers(self) -> str:
+        """The models that were limited or not well, by when they were asked for last."""
+        return self._of_providers("providers")
+
+    def unwell(self) -> str:
+        """The models that nobody calls without asking."""
+        return self._of_providers("unwell")
+
+    def of_provider(self, model: str) -> list[str]:
+        """The record of a model, and who calls it: chats, then items of batches."""
+        return [self.provider(model), self.calling("chat", model), self.calling("batch", model)]
+
+    def provider(self, model: str) -> str:
+        return self._of_providers(f"provider:{model}")
+
+    def calling(self, lane: str, model: str) -> str:
+        """The calls of a model that are under way, by until when their places are kept."""
+        return self._of_providers(f"calling:{lane}:{model}")
+
+    def step(self, model: str, process: str) -> str:
+        """What a process was told last of a model."""
+        return self._of_providers(f"step:{model}:{process}")
+
+    def _of_providers(self, name: str) -> str:
+        return f"{{{self.namespace}:providers}}:{name}"
+
+    def health(self) -> str:
+        """The channel that tells workers when a model stops being well, and when it is well again."""
+        return f"{self.namespace}:health"
 
     def workers(self) -> str:
         return f"{self.namespace}:workers"

@@ -85,10 +85,13 @@ class Listener:
     async def _listen(self) -> None:
         # redis-py can swallow a cancellation, so the flag is looked at as well.
         while not self._closed:
-            link = self._connection.link()
             try:
                 async with asyncio.timeout(COMMAND_SECONDS):
-                    await link.connect()
+                    link = await self._connection.open()
+            except (RedisError, OSError):
+                await asyncio.sleep(POLL_SECONDS / 4)
+                continue
+            try:
                 self._live = link
                 await link.send_command("SUBSCRIBE", self._idle, *self._inboxes)
                 await self._hear(link)

@@ -9,9 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
+from worker.contract.line_schemas import LineErrors
 from worker.contract.link import Argument
 from worker.contract.schemas import (
     Batch,
+    BatchRequest,
     BatchState,
     Conversation,
     ConversationSettings,
@@ -25,6 +27,8 @@ from worker.contract.schemas import (
 
 UNIT: Final = Decimal("1e-12")
 """Totals are kept as integers of this many USD."""
+_SUMMED: Final = frozenset({"input", "output", "cached", "reasoning", "units", "unpriced"})
+"""What the record of a batch has sums of."""
 
 
 class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,6 +39,17 @@ class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     usage: Usage | None = None
     cost: Decimal | None = None
     model: str | None = None
+
+
+def spent(calls: Sequence[ProviderCall]) -> TurnOutcome:
+    """What a turn took that has made these calls; its cost is None while one of them has no price."""
+    reported = [call for call in calls if call.usage is not None]
+    priced = all(call.cost is not None for call in reported)
+    return TurnOutcome(
+        usage=sum((call.usage for call in reported if call.usage is not None), Usage()),
+        cost=sum((call.cost for call in calls if call.cost is not None), Decimal(0)) if priced else None,
+        model=calls[-1].model if calls else None,
+    )
 
 
 def encode(value: Any) -> bytes:
@@ -82,6 +97,10 @@ def queued(turn_id: str, conversation_id: str, request: TurnRequest, now: bytes)
 def turn(turn_id: str, record: Mapping[str, bytes]) -> Turn:
     request = msgspec.json.decode(record["body"], type=TurnRequest)
     outcome = msgspec.json.decode(record.get("result", b"{}"), type=TurnOutcome)
+    if outcome.usage is None:
+        # It waits for a human, or ended there: nobody but its pause told what it had taken by then.
+        took = msgspec.json.decode(record.get("spent", b"{}"), type=TurnOutcome)
+        outcome = msgspec.structs.replace(outcome, usage=took.usage, cost=took.cost, model=took.model)
     return Turn(
         turn_id=turn_id,
         conversation_id=text(record["conversation_id"]),
@@ -113,8 +132,14 @@ def conversation(conversation_id: str, record: Mapping[str, bytes], messages: in
         conversation_id=conversation_id,
         created_at=int(record["created_at"]) / 1000,
         messages=messages,
+        # One that was stored before there were versions has its messages in its first.
+        version=int(record.get("head", int(messages > 0))),
+        baseline=int(record.get("baseline", int("head" not in record and messages > 0))),
+        revision=int(record.get("revision", b"0")),
+        busy="active" in record,
         system_prompt=settings.system_prompt,
         model=settings.model,
+        memory=settings.memory,
         memory_k=int(record["memory_k"]),
         metadata=settings.metadata,
         temperature=settings.temperature,
@@ -126,7 +151,7 @@ def conversation(conversation_id: str, record: Mapping[str, bytes], messages: in
 
 
 def batch(batch_id: str, record: Mapping[str, bytes]) -> Batch:
-    defaults = msgspec.json.decode(record["defaults"])
+    defaults = msgspec.json.decode(record["defaults"], type=BatchRequest)
 
     def count(name: str) -> int:
         return int(record.get(name, b"0"))
@@ -145,12 +170,23 @@ def batch(batch_id: str, record: Mapping[str, bytes]) -> Batch:
         ),
         cost=usd(count("units")),
         unpriced_calls=count("unpriced"),
-        metadata=defaults.get("metadata"),
-        model=defaults.get("model"),
+        metadata=defaults.metadata,
+        model=defaults.model,
         created_at=int(record["created_at"]) / 1000,
         started_at=seconds(record.get("started_at")),
         finished_at=seconds(record.get("finished_at")),
         cancelled_at=seconds(record.get("cancelled_at")),
+        finalizing_at=seconds(record.get("finalizing_at")),
+        paused_at=seconds(record.get("paused_at")),
+        expires_at=seconds(record.get("expires_at")),
+        completion_window=defaults.completion_window,
+        endpoint=defaults.endpoint,
+        input_file_id=defaults.input_file_id,
+        output_file_id=text(record.get("output_file")) or None,
+        error_file_id=text(record.get("error_file")) or None,
+        errors=msgspec.json.decode(record["errors"], type=LineErrors) if "errors" in record else None,
+        saved_calls=count("saved"),
+        max_cost=defaults.max_cost,
     )
 
 
@@ -161,6 +197,17 @@ def settled(calls: Sequence[ProviderCall]) -> list[Argument]:
         amounts = _amounts(call)
         arguments += [call.call_id, encode(call), len(amounts), *amounts]
     return arguments
+
+
+def sums(calls: Sequence[ProviderCall]) -> list[Argument]:
+    """What calls took together: measure, amount, …"""
+    taken: dict[str, int] = {}
+    for call in calls:
+        amounts = _amounts(call)
+        for name, amount in zip(amounts[::2], amounts[1::2], strict=True):
+            measure = str(name).rpartition("|")[2]
+            taken[measure] = taken.get(measure, 0) + int(amount)
+    return [part for measure, amount in taken.items() if measure in _SUMMED for part in (measure, amount)]
 
 
 def _amounts(call: ProviderCall) -> list[Argument]:

@@ -9,10 +9,13 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
+from worker.contract.line_schemas import Endpoint, LineErrors, LineResponse, OutputExpiry
 
 TURN_VERSION: Final = 1
 CONVERSATION_VERSION: Final = 1
-BATCH_VERSION: Final = 1
+BATCH_VERSION: Final = 3
+INDEPENDENT_BATCH_VERSION: Final = 2
+"""Of a batch without conversations, which an older worker can run, too."""
 
 MAX_BATCH_ITEMS: Final = 50_000
 DEFAULT_MEMORY_K: Final = 20
@@ -39,10 +42,20 @@ TERMINAL_STATES: Final = frozenset(
 class BatchState(StrEnum):
     """OpenAI's names for where a batch is."""
 
+    VALIDATING = "validating"
+    FAILED = "failed"
     IN_PROGRESS = "in_progress"
+    FINALIZING = "finalizing"
     COMPLETED = "completed"
+    EXPIRED = "expired"
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
+
+
+BATCH_OVER: Final = frozenset(
+    {BatchState.FAILED, BatchState.COMPLETED, BatchState.EXPIRED, BatchState.CANCELLED}
+)
+"""Nothing more happens to the batch by itself."""
 
 
 class Lane(StrEnum):
@@ -56,6 +69,9 @@ OnBusy: TypeAlias = Literal["enqueue", "reject", "interrupt", "rollback"]
 """What becomes of a turn that meets a busy conversation: it waits, is refused, or stops the running turn,
 whose partial answer is kept (`interrupt`) or forgotten (`rollback`)."""
 
+
+MemoryMode: TypeAlias = Literal["buffer", "summary", "none"]
+"""What a turn is shown of those before it: the last messages, a summary of the others too, or nothing."""
 
 Stop: TypeAlias = Literal["cancel", "interrupt", "rollback"]
 """How someone wants a running turn to stop: both of the first keep its partial answer."""
@@ -138,8 +154,17 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str
     created_at: float
     messages: int = 0
+    version: int = 0
+    """The latest; each turn that is committed makes one, and so does going back to an older one."""
+    baseline: int = 0
+    """The oldest version that is kept."""
+    revision: int = 0
+    """How often its settings were changed."""
+    busy: bool = False
+    """A turn of it runs, waits for a worker or for a human."""
     system_prompt: str | None = None
     model: str | None = None
+    memory: MemoryMode = "buffer"
     memory_k: int = DEFAULT_MEMORY_K
     metadata: dict[str, str] | None = None
     temperature: float | None = None
@@ -165,6 +190,8 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     stopped: int
     """How many of the turns were running."""
+    schedules: int = 0
+    """How many schedules posted to it."""
 
 
 class ConversationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +199,7 @@ class ConversationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
 
     system_prompt: str | None = None
     model: str | None = None
+    memory: MemoryMode = "buffer"
     memory_k: int = DEFAULT_MEMORY_K
     metadata: dict[str, str] | None = None
     temperature: float | None = None
@@ -180,6 +208,55 @@ class ConversationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     on_busy: OnBusy = "enqueue"
     ttl: int | None = None
     """Seconds that the conversation lives after its last turn's end; None is the service's default."""
+
+
+class ConversationChanges(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that are to change: None is the default again; of the metadata, single keys change, or go."""
+
+    system_prompt: str | msgspec.UnsetType | None = msgspec.UNSET
+    model: str | msgspec.UnsetType | None = msgspec.UNSET
+    memory: MemoryMode | msgspec.UnsetType | None = msgspec.UNSET
+    memory_k: int | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, str | None] | msgspec.UnsetType | None = msgspec.UNSET
+    temperature: float | msgspec.UnsetType | None = msgspec.UNSET
+    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
+    tools: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    on_busy: OnBusy | msgspec.UnsetType | None = msgspec.UNSET
+    ttl: int | msgspec.UnsetType | None = msgspec.UNSET
+
+    def applied(self, settings: ConversationSettings) -> ConversationSettings:
+        """These settings, changed."""
+        given = {name: getattr(self, name) for name in ConversationChanges.__struct_fields__}
+        defaults = ConversationSettings()
+        changed = {
+            name: getattr(defaults, name) if value is None else value
+            for name, value in given.items()
+            if value is not msgspec.UNSET
+        }
+        if changed.get("metadata"):
+            noted = {**(settings.metadata or {}), **changed["metadata"]}
+            changed["metadata"] = {key: note for key, note in noted.items() if note is not None} or None
+        return msgspec.structs.replace(settings, **changed)
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a conversation: what made it, when (Unix seconds), how many messages memory has at it."""
+
+    version: int
+    kind: Literal["turn", "checkout", "snapshot"]
+    """A snapshot stands for all versions up to it, or for what a conversation came with."""
+    at: float
+    messages: int
+    turn_id: str | None = None
+    to: int | None = None
+    """The version that a checkout went back to."""
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """What stands for the first so many messages where a conversation remembers by summary."""
+
+    messages: int
+    text: str
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,11 +272,23 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The answer is partial: its turn was cancelled."""
 
 
+class Diff(msgspec.Struct, frozen=True):
+    """What has to be taken from one version of a conversation, and then added, to get another."""
+
+    removed: list[StoredMessage]
+    added: list[StoredMessage]
+
+
 class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One independent question of a batch. `id` is the caller's own and comes back with the answer."""
+    """One question of a batch. `id` is the caller's own and comes back with the answer.
+
+    It is independent of all others, unless it names a `conversation`: then it is a turn of that one, which
+    begins when the item before it in the same conversation has its row.
+    """
 
     message: str | list[dict[str, Any]]
     id: str | None = None
+    conversation: str | None = None
     system_prompt: str | None = None
     model: str | None = None
     temperature: float | None = None
@@ -209,9 +298,18 @@ class BatchItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A set of items and what holds for every item that does not say otherwise."""
+    """A set of items and what holds for every item that does not say otherwise; or a file of requests."""
 
-    items: list[BatchItem]
+    items: list[BatchItem] = []
+    input_file_id: str | None = None
+    endpoint: Endpoint | None = None
+    completion_window: str | None = None
+    """How long the batch may take, such as `24h`; None is for ever."""
+    output_expires_after: OutputExpiry | None = None
+    dedupe: bool = False
+    """What is asked twice is answered once, whatever the temperature."""
+    max_cost: Decimal | None = None
+    """USD that the batch's provider calls may cost together; an item that has no room left fails."""
     system_prompt: str | None = None
     model: str | None = None
     temperature: float | None = None
@@ -221,7 +319,7 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one item, `index` counting from 0 in input order."""
+    """The result of one item, `index` counting from 0 in input order. A line of a file has a `response`."""
 
     index: int
     id: str | None
@@ -233,6 +331,9 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     cost: Decimal | None = None
     latency_ms: float | None = None
     attempts: int = 1
+    response: LineResponse | None = None
+    deduplicated: int | None = None
+    """The index of the item that asked the same and was answered for both."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,5 +351,19 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     created_at: float
     started_at: float | None = None
+    finalizing_at: float | None = None
     finished_at: float | None = None
     cancelled_at: float | None = None
+    paused_at: float | None = None
+    expires_at: float | None = None
+    completion_window: str | None = None
+    endpoint: str | None = None
+    input_file_id: str | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    errors: LineErrors | None = None
+    """Why a batch that came as a file has failed."""
+    max_cost: Decimal | None = None
+    saved_calls: int = 0
+    """How many items were answered by the answer to another one."""
+    replayed: bool = False

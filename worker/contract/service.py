@@ -30,6 +30,7 @@ def check(settings: ContractSettings) -> AIForgeSettings:
         raise ConfigError(
             "AIFORGE_BROKER_URL: not set; the Unix socket of AIFORGE_REDIS_URL cannot carry Celery's messages"
         )
+    _ = settings.broker
     library = AIForgeSettings.load()
     try:
         check_provider_name(library.PROVIDER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
@@ -14,6 +15,7 @@ from aiforge.core.events import encode as encode_event
 from aiforge.core.types import ProviderCall
 from worker.contract import records
 from worker.contract.connection import Connection
+from worker.contract.conversations import GONE_MS
 from worker.contract.errors import Conflict, Gone, NotFound
 from worker.contract.keys import new_turn_id, shard_of, shard_of_id
 from worker.contract.link import Argument
@@ -38,7 +40,7 @@ from worker.contract.upkeep import WAKE_MS, Upkeep
 LATEST_EVENTS: Final = 2_000
 
 _STOPPED: Final = records.encode(
-    TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled before it ran"))
+    TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled while it waited"))
 )
 Refusal = Literal["gone", "newer", "refused"]
 
@@ -85,6 +87,10 @@ class Claim(NamedTuple):
     answer: str = ""
     stop: Stop | None = None
     """Someone asked for its end while nobody ran it."""
+    before: int = 0
+    """How many messages of the conversation stand before the window."""
+    summary: str | None = None
+    """What was before the window, where the conversation remembers that."""
 
 
 class Finished(NamedTuple):
@@ -106,10 +112,17 @@ class TurnStore(Upkeep):
         self._lives_ms = int(settings.conversation_ttl_seconds * 1000)
 
     async def submit(
-        self, place: Place, request: TurnRequest, *, digest: str, create: bool = True
+        self,
+        place: Place,
+        request: TurnRequest,
+        *,
+        digest: str,
+        create: bool = True,
+        keyed: bool = False,
     ) -> tuple[Literal["ready", "waiting", "scheduled", "replayed"], Turn]:
         """Store a turn. `ready` asks the caller to send a wake-up; the same id and digest replay.
 
+        A `keyed` one does not run again within a day, however soon its conversation is forgotten.
         Raises Conflict (`idempotency_mismatch`, `conversation_busy`), NotFound or Gone.
         """
         keys, shard = self.keys, shard_of_id(place.turn_id)
@@ -119,7 +132,7 @@ class TurnStore(Upkeep):
             keys.events(place.turn_id), self._keep, WAKE_MS, "create" if create else "reject",
             CONVERSATION_VERSION, DEFAULT_MEMORY_K, encode_event(Queued()), request.on_busy or "", due_ms,
             self._lives_ms, keys.gone(shard, place.turn_id), keys.control(), _STOPPED,
-            encode_event(Cancelled()), self._ttl_ms,
+            encode_event(Cancelled()), self._ttl_ms, GONE_MS if keyed else 0,
         ]  # fmt: skip
         answer, *rest = await self._transition("submit", place, arguments)
         match records.text(answer):
@@ -133,7 +146,7 @@ class TurnStore(Upkeep):
                     code="conversation_busy",
                 )
             case "gone":
-                raise Gone(f"turn {place.turn_id!r} was erased with its conversation")
+                raise Gone(f"turn {place.turn_id!r} is no longer kept")
             case "mismatch":
                 raise Conflict("the idempotency key was used with another body", code="idempotency_mismatch")
             case _:
@@ -164,19 +177,20 @@ class TurnStore(Upkeep):
         keys, turn_id = self.keys, place.turn_id
         arguments: list[Argument] = [
             turn_id, worker, token, self._lease_ms, keys.events(turn_id), self._keep, TURN_VERSION,
-            self.settings.suspect_after, first_call.call_id, records.encode(first_call),
+            self.settings.suspect_after, first_call.call_id, records.encode(first_call), CONVERSATION_VERSION,
         ]  # fmt: skip
         why, *rest = await self._transition("claim", place, arguments)
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
-        fence, attempt, suspect, now, created, body, settings, memory_k, window, paused, answer, stop = rest
+        fence, attempt, suspect, now, created, body, settings, memory_k, window, *rest = rest
+        paused, answer, stop, before, summary = rest
         return Claim(
             place, token, int(fence), int(attempt), bool(suspect), (int(now) - int(created)) / 1000,
             msgspec.json.decode(body, type=TurnRequest),
             msgspec.json.decode(settings, type=ConversationSettings), int(memory_k),
             [msgspec.json.decode(message, type=StoredMessage) for message in window], self.log(turn_id),
             msgspec.json.decode(paused, type=Paused) if paused else None, answer.decode(),
-            stop.decode() or None,
+            stop.decode() or None, before, summary.decode() or None,
         )  # fmt: skip
 
     def log(self, turn_id: str) -> Log:
@@ -228,7 +242,8 @@ class TurnStore(Upkeep):
         arguments: list[Argument] = [
             claim.place.turn_id, claim.fence, records.encode(paused), paused.question.question_id,
             claim.log.channel, self._keep, int(self.settings.action_timeout_seconds * 1000), position,
-            len(calls), len(events), *records.settled(calls), *events,
+            len(calls), len(events), records.encode(records.spent(paused.calls)),
+            *records.settled(calls), *events,
         ]  # fmt: skip
         answer = await self._transition("pause", claim.place, arguments)
         return answer.decode()  # type: ignore[no-any-return]
@@ -237,6 +252,12 @@ class TurnStore(Upkeep):
         """Keep what the turn has so far; False when the attempt no longer holds it."""
         kept = await self.connection.run("keep", [claim.log.keys[0]], [claim.fence, records.encode(paused)])
         return bool(kept)
+
+    async def summarize(self, claim: Claim, messages: int, summary: str) -> bool:
+        """Let `summary` stand for the conversation's first `messages`; False when it was superseded."""
+        keys, place = self.keys, claim.place
+        names = [keys.turn(place.turn_id), *keys.of_conversation(place.tenant, place.conversation_id)]
+        return bool(await self.connection.run("summarize", names, [claim.fence, messages, summary]))
 
     async def resume(self, place: Place, question_id: str, answer: str) -> bool:
         """Answer a paused turn's question; whether it is ready now. False when it was answered so before.
@@ -339,6 +360,13 @@ class TurnStore(Upkeep):
 def new_place(tenant: str, conversation_id: str) -> Place:
     """A new turn of a conversation."""
     return Place(new_turn_id(shard_of(tenant, conversation_id)), tenant, conversation_id)
+
+
+def keyed_place(tenant: str, conversation_id: str | None, key: str) -> Place:
+    """The turn of an idempotency key: its ids follow from the key, so that a repetition meets it again."""
+    digest = hashlib.sha256("\x00".join((tenant, conversation_id or "", key)).encode()).hexdigest()
+    conversation = conversation_id or digest[20:36]
+    return Place(f"{shard_of(tenant, conversation):02d}{digest[:20]}", tenant, conversation)
 
 
 def new_token() -> str:

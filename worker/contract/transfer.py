@@ -11,7 +11,7 @@ import msgspec
 from worker.contract import records
 from worker.contract.errors import InvalidInput
 from worker.contract.keys import is_turn_id
-from worker.contract.schemas import ConversationSettings, StoredMessage
+from worker.contract.schemas import ConversationSettings, StoredMessage, Summary
 
 EXPORT_VERSION: Final = 1
 MAX_MESSAGES: Final = 100_000
@@ -24,7 +24,8 @@ CheckContent = Callable[[str | list[dict[str, Any]], str], None]
 class ConversationExport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A conversation with its settings and its messages in order; `created_at` in Unix seconds.
 
-    Its turns are not part of it: a message's `turn_id` says who wrote it and leads nowhere after an import.
+    It has what the latest version has. Turns and older versions are not part of it: a message's `turn_id`
+    says who wrote it and leads nowhere after an import, which begins with one version of all messages.
     """
 
     version: int = EXPORT_VERSION
@@ -32,6 +33,7 @@ class ConversationExport(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     created_at: float
     settings: ConversationSettings
     messages: Sequence[StoredMessage]
+    summary: Summary | None = None
 
 
 class _Function(msgspec.Struct):
@@ -55,6 +57,21 @@ def check_head(document: ConversationExport) -> None:
         raise InvalidInput("created_at must be a time in the past, in Unix seconds", param="created_at")
     if len(document.messages) > MAX_MESSAGES:
         raise InvalidInput(f"a conversation has at most {MAX_MESSAGES} messages", param="messages")
+    if document.summary is not None:
+        _check_summary(document.summary, len(document.messages))
+
+
+def _check_summary(summary: Summary, messages: int) -> None:
+    if not 1 <= summary.messages <= messages:
+        _refuse("summary.messages", f"must be from 1 to the number of messages, {messages}")
+    if not summary.text.strip():
+        _refuse("summary.text", "is empty")
+    try:
+        too_long = len(summary.text.encode()) > MAX_STORED_BYTES
+    except UnicodeEncodeError:
+        _refuse("summary.text", "holds a lone surrogate, which is no character")
+    if too_long:
+        _refuse("summary.text", f"is longer than {MAX_STORED_BYTES} bytes")
 
 
 def packed(messages: Sequence[StoredMessage], check: CheckContent) -> list[bytes]:

@@ -23,12 +23,14 @@ REAP_LIMIT: Final = 500
 
 
 class Overdue(NamedTuple):
-    """What a reaper found on one shard: leases that ran out, work to wake, turns whose time has come."""
+    """What a reaper found on one shard: leases that ran out, work to wake, turns and files whose time has
+    come, and schedules that are due."""
 
     expired: list[str]
     due: list[str]
     ready: int
     timed: list[str]
+    schedules: list[str]
 
 
 class Upkeep:
@@ -75,6 +77,7 @@ class Upkeep:
                         keys.ready(shard),
                         keys.wakes(shard),
                         keys.due(shard),
+                        keys.crons(shard),
                     ],
                     arguments,
                 )
@@ -82,7 +85,7 @@ class Upkeep:
             ]
         )
         return [
-            Overdue(_texts(reply[0]), _texts(reply[1]), reply[2], _texts(reply[3]))
+            Overdue(_texts(reply[0]), _texts(reply[1]), reply[2], _texts(reply[3]), _texts(reply[4]))
             for reply in map(checked, replies)
             if reply
         ]

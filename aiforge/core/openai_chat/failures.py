@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,7 @@ from pydantic import SecretStr
 from aiforge.core.types import (
     APITimeoutError,
     AuthenticationError,
+    ContextLengthError,
     ProviderError,
     RateLimitError,
     RequestRefusedError,
@@ -49,6 +51,12 @@ _BY_WORD: Final[dict[str, int]] = {
     "timeout": 408,
 }
 """The status that stands behind `type` or `code` of an error inside a stream, which has none."""
+_TELLING: Final = frozenset({400, 413, 422})
+"""Statuses of a refusal whose words say what is wrong with the request."""
+_TOO_LONG: Final = re.compile(
+    r"context[ _-]?(length|window|size)|maximum context|prompt is too long|input token count", re.IGNORECASE
+)
+"""How providers say that a request is longer than their model's window; no status of its own says so."""
 
 
 def error_class(status: int) -> type[ProviderError]:
@@ -56,6 +64,11 @@ def error_class(status: int) -> type[ProviderError]:
     if status >= 500:
         return UnavailableError
     return _BY_STATUS.get(status, RequestRefusedError)
+
+
+def of_text(cls: type[ProviderError], text: str) -> type[ProviderError]:
+    """The class of an error whose words may say more than its status does."""
+    return ContextLengthError if cls is RequestRefusedError and _TOO_LONG.search(text) else cls
 
 
 def from_status(
@@ -74,7 +87,8 @@ def from_status(
     else:
         text = error_text(_json(body)) or _plain(body) or "no text"
     again = _can_repeat(status, _json(body), headers)
-    return error_class(status)(
+    said = body[: 4 * MAX_TEXT].decode("utf-8", "replace") if status in _TELLING else ""
+    return of_text(error_class(status), said)(
         f"{provider} answered {status} for {model}: {without(text, secret)}",
         status=status,
         retry_after=retry_after(headers),
@@ -91,6 +105,7 @@ def from_stream(
     words = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
     status = next((found for found in map(_status_of, words) if found), None)
     cls = error_class(status) if status else ProviderError
+    cls = of_text(cls, f"{words} {error_text(error)}")
     text = without(error_text(error) or "no text", secret)
     return cls(
         f"{provider} reported an error for {model}: {text}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ConfigDict, Field, SecretStr
@@ -33,7 +33,17 @@ from aiforge.core.types import (
 )
 
 PROVIDER: Final = "openai"
+CHAT_PATH: Final = "/chat/completions"
 _ERROR_BODY_BYTES: Final = 64 * 1024
+
+
+class Forwarded(NamedTuple):
+    """An answer as it came; `failure` is what its status means, None for a success."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    failure: ProviderError | None
 
 
 class OpenAIChat(DeltaChat):
@@ -146,6 +156,29 @@ class OpenAIChat(DeltaChat):
             model=reader.model or self.model_name,
         )
 
+    async def forward(self, endpoint: str, body: bytes, call_id: str) -> Forwarded:
+        """Whatever the provider answers to a body that somebody else has written, refusals included.
+
+        `endpoint` is a path of OpenAI's API, such as `/v1/responses`. Raises ProviderError when there is no
+        whole answer.
+        """
+        path = endpoint.removeprefix("/v1")
+        reply = await self._post(self.url.replace(CHAT_PATH, path, 1), body, call_id)
+        try:
+            said = await reply.read_all()
+        except ProviderError as error:
+            raise self._named(error) from None
+        finally:
+            reply.close()
+        if self.key is not None:
+            said = said.replace(self.key.get_secret_value().encode(), b"***")
+        if 200 <= reply.status < 300:
+            return Forwarded(reply.status, reply.headers, said, None)
+        failure = from_status(
+            reply.status, said, reply.headers, provider=PROVIDER, model=self.model_name, secret=self.key
+        )
+        return Forwarded(reply.status, reply.headers, said, failure)
+
     def _body(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -172,17 +205,20 @@ class OpenAIChat(DeltaChat):
 
     async def _send(self, body: bytes, call_id: str) -> Reply:
         """The reply to a request, if it is a success."""
-        if self.key is None:
-            raise self._named(AuthenticationError("no API key: set OPENAI_API_KEY or AIFORGE_OPENAI_API_KEY"))
-        try:
-            reply = await self.transport.post(
-                self.url, key=self.key, call_id=call_id, body=body, limits=self.limits
-            )
-        except ProviderError as error:
-            raise self._named(error) from None
+        reply = await self._post(self.url, body, call_id)
         if 200 <= reply.status < 300:
             return reply
         raise await self._refusal(reply)
+
+    async def _post(self, url: str, body: bytes, call_id: str) -> Reply:
+        if self.key is None:
+            raise self._named(AuthenticationError("no API key: set OPENAI_API_KEY or AIFORGE_OPENAI_API_KEY"))
+        try:
+            return await self.transport.post(
+                url, key=self.key, call_id=call_id, body=body, limits=self.limits
+            )
+        except ProviderError as error:
+            raise self._named(error) from None
 
     async def _refusal(self, reply: Reply) -> ProviderError:
         try:
@@ -228,7 +264,7 @@ def _endpoint(base_url: str) -> str:
         raise ConfigError(
             "AIFORGE_OPENAI_BASE_URL: must not hold a user or password; the key has its own setting"
         )
-    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/chat/completions", fragment=""))
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}{CHAT_PATH}", fragment=""))
 
 
 def _header_safe(key: SecretStr | None) -> SecretStr | None:

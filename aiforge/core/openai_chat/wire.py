@@ -314,6 +314,23 @@ class AnswerReader:
             self.usage = _usage(choice.usage) or self.usage
 
 
+class _Reported(msgspec.Struct):
+    usage: Any = None
+
+
+def usage_of(body: bytes) -> Usage | None:
+    """What a whole reply of one of OpenAI's endpoints says that it cost; DecodeError unless it is an object.
+
+    Responses count `input_tokens`, completions `prompt_tokens`.
+    """
+    reported = msgspec.json.decode(body, type=_Reported).usage
+    if isinstance(reported, dict) and "prompt_tokens" not in reported:
+        for ours, theirs in (("prompt", "input"), ("completion", "output")):
+            for ending in ("tokens", "tokens_details"):
+                reported[f"{ours}_{ending}"] = reported.get(f"{theirs}_{ending}")
+    return _usage(reported)
+
+
 def is_json(body: bytes) -> bool:
     """Whether this begins like a JSON object; no event stream does."""
     return body[:64].lstrip().startswith(b"{")

@@ -26,6 +26,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from aiforge.core.deltas import AssembledCall
 from aiforge.core.events import Event, Preamble, RequiresAction, Token, ToolCall, ToolResult
+from aiforge.core.recorder import Recorder
 from aiforge.core.router import own_prices
 from aiforge.core.types import APITimeoutError
 from aiforge.core.windows import takes_images
@@ -36,7 +37,7 @@ from aiforge.modules.chat.prompted import in_words
 from aiforge.modules.chat.prompts import LIMIT_ANSWER
 from aiforge.modules.chat.schemas import PendingQuestion, ToolCallRecord
 from aiforge.modules.chat.toolbox import PendingCall, Toolbox
-from aiforge.modules.chat.turn import Recorder, Resume, TurnResult, TurnSpec, instructions, text_of
+from aiforge.modules.chat.turn import Resume, TurnResult, TurnSpec, instructions, text_of
 from aiforge.tools.binding import bind
 
 __all__ = [
@@ -74,15 +75,13 @@ class _Turn:
 
     def __init__(self, spec: TurnSpec, emit: Callable[[Event], None], recorder: Recorder) -> None:
         self.stream = spec.stream
-        self.native = spec.native_tools
         self.budget = spec.budget
         self.max_tokens = spec.params.max_tokens
         self.begins = 0
         """Where the turn's own messages begin in the state's."""
         self.emit = emit
-        sees = functools.partial(takes_images, spec.model, spec.model_name)
         begun = spec.resume.begun if spec.resume else ()
-        self.toolbox = Toolbox(bind(spec.tools), spec.settings.TOOL_TIMEOUT, spec.turn_id, sees, begun)
+        self.toolbox = Toolbox(bind(spec.tools), spec.settings.TOOL_TIMEOUT, spec.turn_id, self._sees, begun)
         self.journal = spec.journal
         self.answers = spec.resume.answers if spec.resume else {}
         self.announced: set[str] = set()
@@ -99,7 +98,14 @@ class _Turn:
             emit=emit,
             recorder=recorder,
             prices=own_prices(spec.settings),
+            gate=spec.gate,
+            fallbacks=spec.fallbacks,
+            native=spec.native_tools,
+            attempt=spec.attempt,
         )
+
+    def _sees(self) -> bool:
+        return takes_images(self.calls.route.model, self.calls.route.model_name)
 
     async def keep(self, result: ToolResult) -> None:
         """Write down what a tool has done before anything builds on it."""
@@ -143,7 +149,7 @@ async def run_turn(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: R
         iteration_limit=turn.iteration_limit,
         usage=turn.calls.usage,
         calls=turn.calls.settled,
-        model=spec.model_name,
+        model=turn.calls.route.model_name,
         pending=turn.pending,
     )
 
@@ -292,8 +298,8 @@ async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
     if turn.budget is not None:
         await turn.budget.look(state["messages"], turn.toolbox.schemas)
     request = _request(state, turn)
-    reply = await turn.calls.ask(request)
-    if turn.budget is not None and reply.usage is not None:
+    reply = await turn.calls.ask(request, lambda: _request(state, turn))
+    if turn.budget is not None and reply.usage is not None and not turn.calls.fell_back:
         turn.budget.compare(request.messages, request.tools, reply.usage)
     pending = _with_new_ids([turn.toolbox.read(call) for call in reply.tool_calls], state["messages"])
     after = turn.calls.usage
@@ -303,6 +309,7 @@ async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
         "trace": [{"node": node, "tools": [call.tool for call in pending]}],
         "total_input_tokens": after.input_tokens - before.input_tokens,
         "total_output_tokens": after.output_tokens - before.output_tokens,
+        "model": turn.calls.route.model_name,
     }
 
 
@@ -317,7 +324,7 @@ def _request(state: ChatAgentState, turn: _Turn) -> Request:
         round=state["iteration"] if turn.stream else None,
         may_be_empty=last,
     )
-    if turn.native:
+    if turn.calls.native:
         return request
     return replace(
         request, messages=in_words(request.messages, schemas, last=last), tools=None, prompted=schemas or None
@@ -338,7 +345,7 @@ def _with_new_ids(calls: list[PendingCall], messages: list[dict[str, Any]]) -> l
 def _assistant_message(reply: Reply, pending: list[PendingCall], round_: int, turn: _Turn) -> dict[str, Any]:
     text = reply.answer
     if pending:
-        if text and turn.native:
+        if text and turn.calls.native:
             turn.emit(Preamble(text, round_))
         return {
             "role": "assistant",

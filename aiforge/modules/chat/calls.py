@@ -20,11 +20,14 @@ from aiforge.core.deltas import (
     UsageDelta,
     assemble,
 )
-from aiforge.core.events import Event, Token, UsageReport
-from aiforge.core.pricing import Price, price
+from aiforge.core.events import Event, Reset, Token, UsageReport
+from aiforge.core.fallbacks import Fallbacks, Route, Way
+from aiforge.core.gate import Gate, Place
+from aiforge.core.pricing import Price, price, price_list
 from aiforge.core.providers import complete, stream_deltas
+from aiforge.core.recorder import Recorder
 from aiforge.core.retry import pause_before_retry
-from aiforge.core.tokens import estimate_usage
+from aiforge.core.tokens import LONGEST_ANSWER, USUAL_ANSWER, count_messages, estimate_usage
 from aiforge.core.types import (
     AIForgeError,
     APITimeoutError,
@@ -37,8 +40,7 @@ from aiforge.core.types import (
     UnavailableError,
     Usage,
 )
-from aiforge.modules.chat.prompted import Held, read_reply
-from aiforge.modules.chat.turn import Recorder
+from aiforge.modules.chat.prompted import Held, read_reply, takes_tools
 
 EMPTY_AGAIN: Final = frozenset({"length", "content_filter"})
 """Finish reasons after which the same request would come back as empty as before."""
@@ -80,7 +82,11 @@ class Reply:
 
 
 class Calls:
-    """Asks one model on behalf of one turn; `settled` and `usage` say what that took."""
+    """Asks one model on behalf of one turn; `settled` and `usage` say what that took.
+
+    Where `fallbacks` has somebody to ask instead, a failure that is final for one model is the beginning
+    of the next, which then is the turn's. `native` says whether the model at hand is offered tools natively.
+    """
 
     def __init__(
         self,
@@ -94,11 +100,17 @@ class Calls:
         emit: Callable[[Event], None],
         recorder: Recorder,
         prices: Mapping[str, Price] | None = None,
+        gate: Gate | None = None,
+        fallbacks: Fallbacks | None = None,
+        native: bool = True,
+        attempt: int | None = None,
     ) -> None:
-        self._prices = prices
-        self._model = model
-        self._provider = provider
-        self._model_name = model_name
+        """Tokens that were given out can be taken back, by a Reset of this `attempt`, unless it is None."""
+        self._way = Way(Route(model, provider, model_name, prices), fallbacks)
+        self._gate = gate
+        self._attempt = attempt
+        self.native = native
+        self._shown = False
         self._params = params
         self._max_retries = max_retries
         self._deadline = deadline
@@ -107,41 +119,93 @@ class Calls:
         self.settled: list[ProviderCall] = []
         self.usage = Usage()
 
-    async def ask(self, request: Request) -> Reply:
-        """The model's reply; raises ProviderError.
+    @property
+    def route(self) -> Route:
+        """The model that is asked now."""
+        return self._way.route
+
+    @property
+    def fell_back(self) -> bool:
+        return self._way.fell_back
+
+    async def ask(self, request: Request, again: Callable[[], Request] | None = None) -> Reply:
+        """The reply of the first model that has one; raises ProviderError, the last model's.
+
+        `again` makes the request anew for another model, where that depends on the model. Nobody else is
+        asked once a token was given out that cannot be taken back.
+        """
+        while True:
+            self._shown = False
+            try:
+                return await self._repeat(request)
+            except ProviderError as error:
+                if (self._shown and self._attempt is None) or not self._way.go_on(error):
+                    raise
+            if self._shown and self._attempt is not None:
+                self._emit(Reset(self._attempt))
+            self.native = self.native and takes_tools(self.route.model)
+            request = request if again is None else again()
+
+    async def _repeat(self, request: Request) -> Reply:
+        """One model's reply; raises ProviderError.
 
         A failure that can pass is repeated, but not once a token was given out: whoever reads along
         would see the beginning twice.
         """
         failures = 0
         while True:
-            reply = Reply()
+            place = None if self._gate is None else await self._enter(self._gate, request)
+            reply, held = Reply(), False
             try:
                 await self._call(request, reply)
             except ProviderError as error:
                 failures += 1
                 pause = self._pause(error, failures)
-                if pause is None or (request.round is not None and reply.text):
+                held = self._leave(place, ok=False, error=error)
+                self._shown = request.round is not None and bool(reply.text)
+                if pause is None or self._shown:
                     raise
+            except BaseException:
+                self._leave(place, ok=False)
+                raise
             else:
+                self._leave(place, ok=True)
                 return reply
-            await asyncio.sleep(pause)
+            await asyncio.sleep(0 if held else pause)
+
+    async def _enter(self, gate: Gate, request: Request) -> Place:
+        """A place for one call, waited for; nobody is told of the call before there is one."""
+
+        def tokens() -> int:
+            answer = self._params.max_tokens or USUAL_ANSWER
+            return count_messages(request.messages, request.tools) + answer
+
+        return await self._way.enter(gate, tokens, self._time_left)
+
+    def _leave(self, place: Place | None, *, ok: bool, error: ProviderError | None = None) -> bool:
+        if place is None:
+            return False
+        usage = self.settled[-1].usage if self.settled else None
+        return place.leave(ok=ok, error=error, usage=usage)
+
+    @property
+    def _time_left(self) -> float:
+        return self._deadline - asyncio.get_running_loop().time()
 
     def _pause(self, error: ProviderError, failures: int) -> float | None:
-        time_left = self._deadline - asyncio.get_running_loop().time()
-        return pause_before_retry(error, failures, max_retries=self._max_retries, time_left=time_left)
+        return pause_before_retry(error, failures, max_retries=self._max_retries, time_left=self._time_left)
 
     async def _call(self, request: Request, reply: Reply) -> None:
         """One request. However it ends, the recorder is told."""
         intended = ProviderCall(
             call_id=self._recorder.next_call_id(),
             purpose=request.purpose,
-            provider=self._provider,
-            model=self._model_name,
+            provider=self.route.provider,
+            model=self.route.model_name,
             outcome="intended",
         )
         try:
-            await self._recorder.intend(intended)
+            await self._recorder.intend(intended, lambda: self._most(request))
         except asyncio.CancelledError:
             self._settle(intended, reply, "aborted", Usage())
             raise
@@ -159,6 +223,10 @@ class Calls:
             raise
         self._settle(intended, reply, "ok", reply.usage or _estimate(request, reply))
 
+    def _most(self, request: Request) -> Usage:
+        answer = self._params.max_tokens or LONGEST_ANSWER
+        return Usage(count_messages(request.messages, request.tools), answer, estimated=True)
+
     async def _read(self, request: Request, reply: Reply, call_id: str) -> None:
         if request.round is None:
             await self._read_whole(request, reply, call_id)
@@ -169,8 +237,8 @@ class Calls:
         if not request.may_be_empty and not reply.tool_calls and not reply.answer.strip():
             raise EmptyAnswerError(
                 f"the model's answer is empty (finish reason {reply.finish!r})",
-                provider=self._provider,
-                model=self._model_name,
+                provider=self.route.provider,
+                model=self.route.model_name,
                 retryable=reply.finish not in EMPTY_AGAIN,
             )
 
@@ -178,7 +246,7 @@ class Calls:
         emit, text = self._emit, reply.text
         held = Held(lambda text: emit(Token(text, round_))) if request.prompted else None
         async for delta in stream_deltas(
-            self._model, request.messages, tools=request.tools, params=self._params, call_id=call_id
+            self.route.model, request.messages, tools=request.tools, params=self._params, call_id=call_id
         ):
             if reply.first_at is None:
                 reply.first_at = perf_counter()
@@ -201,7 +269,7 @@ class Calls:
 
     async def _read_whole(self, request: Request, reply: Reply, call_id: str) -> None:
         completion = await complete(
-            self._model, request.messages, tools=request.tools, params=self._params, call_id=call_id
+            self.route.model, request.messages, tools=request.tools, params=self._params, call_id=call_id
         )
         reply.text.append(completion.text)
         reply.usage = completion.usage
@@ -233,6 +301,7 @@ class Calls:
             error_code=code,
             latency_ms=(perf_counter() - reply.started) * 1000,
             first_token_ms=None if reply.first_at is None else (reply.first_at - reply.started) * 1000,
+            price_list=price_list(intended.provider, intended.model, self.route.prices),
         )
         self.settled.append(call)
         self.usage += usage
@@ -244,7 +313,7 @@ class Calls:
         """No tokens cost nothing, whatever the model."""
         if usage.input_tokens == usage.output_tokens == 0:
             return Decimal(0)
-        return price(self._provider, self._model_name, usage, self._prices)
+        return price(self.route.provider, self.route.model_name, usage, self.route.prices)
 
 
 def _is_cancelled() -> bool:

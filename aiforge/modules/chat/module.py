@@ -195,7 +195,8 @@ class ChatAgent(Versions, BaseModule):
         """The text of all rounds as the provider sends it; `last_response` has the rest afterwards.
 
         The agent's next turn waits until this is read to its end or closed. Closed early, it ends the
-        turn and the connection, and what was read of the answer is kept, marked as stopped.
+        turn and the connection, and what was read of the answer is kept, marked as stopped. No fallback
+        answers once there was a text: it could not be taken back.
         """
         return self._texts(lambda: self._checked(message, system_prompt, metadata))
 
@@ -210,7 +211,8 @@ class ChatAgent(Versions, BaseModule):
     ) -> AsyncGenerator[Event, None]:
         """All that happens in the turn; the last event is Message, or RequiresAction when it pauses.
 
-        A turn that fails ends with an Error event, and then raises what `achat` would raise.
+        After a Reset the tokens before it are void: a fallback answers from the start. A turn that fails
+        ends with an Error event, and then raises what `achat` would raise.
         """
         return self._events(lambda: self._checked(message, system_prompt, metadata))
 
@@ -282,14 +284,14 @@ class ChatAgent(Versions, BaseModule):
                 return await self._turns.commit(await self._turns.run(begun, ignore, stream=False))
 
     async def _texts(self, asked: Callable[[], Ask | Answer]) -> AsyncGenerator[str, None]:
-        async with self._watched(asked()) as turn:
+        async with self._watched(asked(), resets=False) as turn:
             while (event := await turn.next()) is not None:
                 if isinstance(event, Token):
                     yield event.text
             await turn.commit()
 
     async def _events(self, asked: Callable[[], Ask | Answer]) -> AsyncGenerator[Event, None]:
-        async with self._watched(asked()) as turn:
+        async with self._watched(asked(), resets=True) as turn:
             while (event := await turn.next()) is not None:
                 yield event
             try:
@@ -300,8 +302,8 @@ class ChatAgent(Versions, BaseModule):
             if response.status == "completed":
                 yield message_event(response)
 
-    def _watched(self, asked: Ask | Answer) -> WatchedTurn:
-        return WatchedTurn(self._order, self._turns, asked, self._conversation)
+    def _watched(self, asked: Ask | Answer, *, resets: bool) -> WatchedTurn:
+        return WatchedTurn(self._order, self._turns, asked, self._conversation, resets=resets)
 
     def _new_turns(self, *, system_prompt: str | None, **options: Any) -> Turns:
         settings = self._settings
@@ -319,6 +321,7 @@ class ChatAgent(Versions, BaseModule):
             params=CallParams(temperature=settings.TEMPERATURE, max_tokens=settings.MAX_TOKENS),
             budget=Budget(finder, settings),
             tracker=self._tracker,
+            fallbacks=self._fallbacks,
             **options,
         )
 

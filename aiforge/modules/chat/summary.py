@@ -10,13 +10,15 @@ from langchain_core.language_models import BaseChatModel
 
 from aiforge.core.deltas import CallParams
 from aiforge.core.events import Event
+from aiforge.core.gate import Gate
 from aiforge.core.pricing import Price
+from aiforge.core.recorder import Recorder
 from aiforge.core.tokens import BYTES_PER_TOKEN, count_messages, count_tokens
 from aiforge.core.types import ProviderError
 from aiforge.modules.chat.budget import Budget
 from aiforge.modules.chat.calls import Calls, Request
 from aiforge.modules.chat.memory import Memory, quoted, summary_request
-from aiforge.modules.chat.turn import Recorder, instructions
+from aiforge.modules.chat.turn import instructions
 
 LONGEST_SUMMARY: Final = 1500
 """Tokens that the model may use; 500 words are about half of that."""
@@ -39,6 +41,7 @@ async def shorten(
     emit: Callable[[Event], None],
     recorder: Recorder,
     prices: Mapping[str, Price] | None = None,
+    gate: Gate | None = None,
 ) -> int | None:
     """Summarise what is old before `message` is asked, if there is enough of it.
 
@@ -66,6 +69,7 @@ async def shorten(
         emit=emit,
         recorder=recorder,
         prices=prices,
+        gate=gate,
     )
     if summary is None:
         return None
@@ -84,6 +88,7 @@ async def summarize(
     recorder: Recorder,
     room: int | None = None,
     prices: Mapping[str, Price] | None = None,
+    gate: Gate | None = None,
 ) -> str | None:
     """A summary of `messages` and of the `earlier` summary, or None when a call failed or said nothing.
 
@@ -102,6 +107,7 @@ async def summarize(
         emit=emit,
         recorder=recorder,
         prices=prices,
+        gate=gate,
     )
     waiting = [quoted(message) for message in messages]
     summary = earlier

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from langchain_core.language_models import BaseChatModel
 
 from aiforge.core.deltas import CallParams
+from aiforge.core.fallbacks import Fallbacks
+from aiforge.core.gate import Gate
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ProviderCall, Usage
 from aiforge.modules.chat.budget import Budget
@@ -73,6 +75,13 @@ class TurnSpec:
     turn_id: str = ""
     """Part of the key that each tool call has (`current_call_key`); empty is a new one."""
     journal: Journal | None = None
+    gate: Gate | None = None
+    """Who lets provider calls begin; None lets them all."""
+    fallbacks: Fallbacks | None = None
+    """Whom to ask when the model has failed for good."""
+    attempt: int | None = None
+    """The attempt that a Reset names, when another model begins anew after tokens went out; None says that
+    tokens cannot be taken back, so nobody else is asked then."""
     resume: Resume | None = None
     """Continue this turn; its own user message is the first of these messages, and `message` is not used."""
 
@@ -98,22 +107,6 @@ class Journal(Protocol):
 
     async def end(self, message: dict[str, Any]) -> None:
         """A call has ended; this is its result as the model gets it."""
-        ...
-
-
-class Recorder(Protocol):
-    """Who wants to know of every provider call: a list in the library, the ledger in the service."""
-
-    def next_call_id(self) -> str:
-        """A new id; it travels to the provider as a header."""
-        ...
-
-    async def intend(self, call: ProviderCall) -> None:
-        """The request is about to be sent; it is not before this returns. Outcome "intended"."""
-        ...
-
-    def settle(self, call: ProviderCall) -> None:
-        """The request is over. Outcome "ok", "error" or "aborted", with usage and cost."""
         ...
 
 

@@ -16,6 +16,7 @@ from aiforge.core.contained import contained
 from aiforge.core.cost import CostTracker
 from aiforge.core.deltas import CallParams
 from aiforge.core.events import Error, Event, Message
+from aiforge.core.fallbacks import Fallbacks
 from aiforge.core.prompts import resolve_prompt
 from aiforge.core.request import Action, ChatRequest, serving
 from aiforge.core.router import own_prices
@@ -77,6 +78,7 @@ class Turns:
     tracker: CostTracker
     hook: Callable[[Event, ChatRequest], object]
     dispatcher: Dispatcher | None
+    fallbacks: Fallbacks | None = None
     last_response: ChatResponse | None = None
     failed_summaries: int = 0
 
@@ -86,8 +88,11 @@ class Turns:
         """See where the conversation stands. Raises ValueError for a question that is not open."""
         return await begin(asked, conversation, log or CallLog(self.tracker), perf_counter())
 
-    async def run(self, begun: Begun, emit: Emit, *, stream: bool) -> Finished:
-        """Take the turn to its answer or to a question; nobody is told of either before `commit`."""
+    async def run(self, begun: Begun, emit: Emit, *, stream: bool, resets: bool = False) -> Finished:
+        """Take the turn to its answer or to a question; nobody is told of either before `commit`.
+
+        `resets` says that `emit` can be told to forget the tokens so far.
+        """
         ask, conversation, request = begun.ask, begun.conversation, begun.request
         tell = self._teller(emit, request, begun.events if conversation.store is not None else None)
         try:
@@ -97,7 +102,7 @@ class Turns:
                     await self._shorten(conversation, prompt, ask.message, tell, begun.log)
                 spec = self._spec(ask, conversation.memory, prompt, request.turn_id, stream=stream)
                 resume, journal = resume_of(begun)
-                spec = replace(spec, resume=resume, journal=journal)
+                spec = replace(spec, resume=resume, journal=journal, attempt=1 if resets else None)
                 result = await run_turn(spec, emit=tell, recorder=begun.log)
         except AIForgeError as error:
             self.hook(error_event(error), request)
@@ -210,6 +215,7 @@ class Turns:
             max_tool_iterations=self.max_tool_iterations,
             stream=stream,
             budget=self.budget,
+            fallbacks=self.fallbacks,
             turn_id=turn_id,
             settings=self.settings,
             metadata=ask.metadata,

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from aiforge.core.events import Event, Token
+from aiforge.core.events import Event, Reset, Token
 from aiforge.modules.chat.begun import Answer, Ask, Begun
 from aiforge.modules.chat.conversation import Conversation
 from aiforge.modules.chat.order import TurnOrder
@@ -23,8 +23,16 @@ class WatchedTurn:
     """
 
     def __init__(
-        self, order: TurnOrder, turns: Turns, asked: Ask | Answer, conversation: Conversation
+        self,
+        order: TurnOrder,
+        turns: Turns,
+        asked: Ask | Answer,
+        conversation: Conversation,
+        *,
+        resets: bool,
     ) -> None:
+        """`resets` says that the reader can forget what it has read."""
+        self._resets = resets
         self._order = order
         self._turns = turns
         self._asked = asked
@@ -60,6 +68,8 @@ class WatchedTurn:
         event = await self._events.get()
         if isinstance(event, Token):
             self._seen.append(event.text)
+        elif isinstance(event, Reset):
+            self._seen.clear()
         return event
 
     async def commit(self) -> ChatResponse:
@@ -71,4 +81,6 @@ class WatchedTurn:
     async def _run(self) -> Finished:
         with self._order.inside():
             self._begun = await self._turns.begin(self._asked, self._conversation)
-            return await self._turns.run(self._begun, self._events.put_nowait, stream=True)
+            return await self._turns.run(
+                self._begun, self._events.put_nowait, stream=True, resets=self._resets
+            )

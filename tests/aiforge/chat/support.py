@@ -11,7 +11,7 @@ from langchain_core.language_models import BaseChatModel
 from aiforge.core.deltas import CallParams
 from aiforge.core.events import Event
 from aiforge.core.settings import AIForgeSettings
-from aiforge.core.types import ProviderCall
+from aiforge.core.types import ProviderCall, Usage
 from aiforge.modules.chat.agent import TurnResult, TurnSpec, run_turn
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class ListRecorder:
     def next_call_id(self) -> str:
         return f"call-{len(self.intended)}"
 
-    async def intend(self, call: ProviderCall) -> None:
+    async def intend(self, call: ProviderCall, most: Callable[[], Usage]) -> None:
         self.intended.append(call)
 
     def settle(self, call: ProviderCall) -> None:

@@ -1,5 +1,5 @@
 -- Cancels a turn: at once while it waits, through its worker while it runs.
--- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id result channel keep ttl_ms wake_ms control event expected ('' or the state it must have)
 -- Returns { 'cancelled', next turn id or '' } | { 'asked', '' } | { 'finished', '' } | { 'gone', '' }
 --      | { 'changed', state }.

@@ -1,6 +1,6 @@
 -- A turn's time has come: one that was scheduled joins its conversation's line, one that waited for a human
 -- for too long expires.
--- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id channel keep ttl_ms wake_ms expired_result events…   (of one that expires)
 -- Returns { 'ready' | 'waiting' | 'refused', '' } | { 'expired', next turn id or '' }.
 local key, turn_id, wake_ms = turn_keys(), ARGV[1], tonumber(ARGV[5])

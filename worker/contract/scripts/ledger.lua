@@ -2,7 +2,7 @@
 -- A call that begins under a claim which is over is lost until its worker says how it ended.
 -- KEYS ledger totals usage record (of the turn or batch) slices (of a batch)
 -- ARGV settled intended, then the settled calls, then call id, row, … of the intended ones
-local key = { ledger = KEYS[1], totals = KEYS[2], usage = KEYS[3], turn = KEYS[4] }
+local key = { ledger = KEYS[1], totals = KEYS[2], usage = KEYS[3], turn = KEYS[4], batch = KEYS[5] and KEYS[4] }
 local at = settle_from(key, 3, tonumber(ARGV[1]))
 for index = at, #ARGV, 2 do
   local call_id, row, token = ARGV[index], ARGV[index + 1], token_of(ARGV[index])

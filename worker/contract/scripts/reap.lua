@@ -1,8 +1,9 @@
 -- Elects the caller as a shard's reaper for a while and lists what is overdue there.
 -- Work that is listed as due is due again later, each time after twice as long.
--- KEYS reaper leases ready wakes due
+-- KEYS reaper leases ready wakes due crons
 -- ARGV owner lock_ms limit first_ms longest_ms
--- Returns { expired works, works to wake, number of works that are ready, turns whose time has come }
+-- Returns { expired works, works to wake, number of works that are ready, turns whose time has come,
+--      schedules that are due }
 --      or { } when another is elected.
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then return {} end
@@ -17,4 +18,5 @@ for _, work in ipairs(due) do
   redis.call('ZADD', KEYS[3], int(now + pause), work)
 end
 return { expired, due, redis.call('ZCARD', KEYS[3]),
-  redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', int(now), 'LIMIT', 0, limit) }
+  redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', int(now), 'LIMIT', 0, limit),
+  redis.call('ZRANGEBYSCORE', KEYS[6], '-inf', int(now), 'LIMIT', 0, limit) }

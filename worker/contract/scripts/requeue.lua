@@ -2,7 +2,7 @@
 -- A hand-back never counts as an attempt. A lease that runs out counts as a crash, and crashes make a suspect;
 -- only one that died in a process of its own is a dead letter.
 -- The calls are settled even when the attempt is refused.
--- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id fence ('' for a lease that ran out) channel keep ttl_ms wake_ms died (1 or 0)
 --      dead_result calls events, then the calls that ended and the events of a dead letter
 -- Returns { 'queued', '' } | { 'dead', next turn id or '' } | { 'refused', '' }.

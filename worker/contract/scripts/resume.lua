@@ -1,5 +1,5 @@
 -- Answers the question that a paused turn waits for. The same answer again changes nothing.
--- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id question answer wake_ms
 -- Returns { 'ready' | 'replayed' | 'conflict' | 'unknown' } | { 'over', state }.
 local key, field = turn_keys(), 'answer:' .. ARGV[2]

@@ -1,9 +1,10 @@
 -- Stores a turn: for later, ready at once when its conversation is idle, or by what `on_busy` says.
--- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage
+-- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id tenant conversation_id version digest body lane channel keep wake_ms create
 --      conversation_version memory_k event on_busy due_ms lives_ms gone control cancelled_result
---      cancelled_event ttl_ms
---      (on_busy and due_ms may be '': the conversation's own, and now; gone: the name of the turn's tombstone)
+--      cancelled_event ttl_ms remembered_ms
+--      (on_busy and due_ms may be '': the conversation's own, and now; gone: the name of the turn's tombstone;
+--      remembered_ms: how long a repetition must not run again, 0 for a turn without a key)
 -- Returns { 'ready' | 'waiting' | 'scheduled', created_at } | { 'replayed' | 'mismatch' | 'missing' | 'gone' }
 --      | { 'busy', active turn id }.
 local key, turn_id = turn_keys(), ARGV[1]
@@ -24,13 +25,19 @@ if redis.call('EXISTS', key.conv) == 0 then
 end
 redis.call('ZADD', key.convs, int(now), ARGV[3])
 redis.call('HINCRBY', key.conv, 'open', 1)
-for _, word in ipairs({ 'conv', 'msgs', 'turns' }) do redis.call('PERSIST', key[word]) end
+for _, word in ipairs(LIVING) do redis.call('PERSIST', key[word]) end
 redis.call('ZREMRANGEBYSCORE', key.turns, '-inf', int(now))
 redis.call('ZADD', key.turns, '+inf', turn_id)
 redis.call('HSET', key.turn, 'version', ARGV[4], 'tenant', ARGV[2], 'conversation_id', ARGV[3], 'digest', ARGV[5],
   'state', later and 'scheduled' or 'queued', 'body', ARGV[6], 'lane', ARGV[7], 'created_at', int(now), 'fence', 0,
   'attempts', 0)
 emit(key.turn, key.log, ARGV[8], tonumber(ARGV[9]), { ARGV[14] })
+
+-- A turn that can be forgotten sooner leaves its tombstone in advance.
+local remembered, lives = tonumber(ARGV[23]), tonumber(redis.call('HGET', key.conv, 'ttl_ms') or 0)
+if remembered > tonumber(ARGV[22]) or lives > 0 and remembered > lives then
+  redis.call('SET', ARGV[18], 1, 'PX', ARGV[23])
+end
 
 if later then
   redis.call('ZADD', key.due, ARGV[16], turn_id)
