@@ -25,7 +25,7 @@ from worker.contract.schemas import TurnRequest, TurnState
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 POOLS: Final = (
     "greenlets",
-    "prefork",
+    pytest.param("prefork", marks=pytest.mark.soak),
     pytest.param("threads", marks=pytest.mark.soak),
     pytest.param("solo", marks=pytest.mark.soak),
 )

@@ -23,7 +23,12 @@ from worker.contract.schemas import BatchItem, BatchRequest, BatchState, TurnSta
 from worker.contract.store import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
-POOLS: Final = ("greenlets", "threads", "prefork", "solo")
+POOLS: Final = (
+    "greenlets",
+    "prefork",
+    pytest.param("threads", marks=pytest.mark.soak),
+    pytest.param("solo", marks=pytest.mark.soak),
+)
 MODEL: Final = "tests.support.poison:model"
 SHORT: Final[dict[str, Any]] = {"lease_seconds": "1.5", "concurrency": "3"}
 HALF: Final = Reply(chunks=["Half ", "an ", Gate("rest"), "answer."])

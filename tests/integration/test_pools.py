@@ -39,7 +39,12 @@ from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, T
 from worker.contract.settings import ContractSettings
 
 pytestmark = pytest.mark.anyio
-POOLS: Final = ("greenlets", "threads", "prefork", "solo")
+POOLS: Final = (
+    "greenlets",
+    "prefork",
+    pytest.param("threads", marks=pytest.mark.soak),
+    pytest.param("solo", marks=pytest.mark.soak),
+)
 SLOTS: Final = 3
 NAMESPACE: Final = "pools"
 
@@ -150,6 +155,13 @@ def celery(stack: Stack) -> Iterator[Celery]:
     application = celery_application(stack.settings)
     yield application
     application.close()
+
+
+@pytest.mark.parametrize("leaving", ["threads", "solo"], indirect=True)
+async def test_a_turn_runs_in_the_other_pools_too(leaving: Stack, client: TurnClient) -> None:
+    leaving.start()
+    turn = await client.submit(TurnRequest(message="Hello"))
+    assert (await client.wait(turn.turn_id, 20)).state is TurnState.COMPLETED
 
 
 async def test_a_turn_and_a_batch_run(stack: Stack, client: TurnClient) -> None:

@@ -26,7 +26,11 @@ def must_be_refused(service: Service, says: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("broker_url", "garbage", "AIFORGE_BROKER_URL: must begin with redis://, rediss://, amqp://"),
+        (
+            "broker_url",
+            "garbage",
+            "AIFORGE_BROKER_URL: must begin with redis://, rediss://, redis+sentinel://",
+        ),
         ("provider", "no_module:factory", "AIFORGE_PROVIDER: provider 'no_module:factory' cannot be loaded"),
         ("openai_base_url", "ftp://x", "AIFORGE_OPENAI_BASE_URL: must be an http or https URL"),
     ],
