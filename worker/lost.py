@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from aiforge.core.completions import longest_answer
 from aiforge.core.events import Event, Reset, Token
 from aiforge.core.pricing import Price, price, price_list
 from aiforge.core.tokens import USUAL_ANSWER, estimate_usage
@@ -71,19 +72,14 @@ class _Asked(NamedTuple):
 
 class _Body(msgspec.Struct):
     model: Any = None
-    max_output_tokens: Any = None
-    max_completion_tokens: Any = None
-    max_tokens: Any = None
 
 
 def _asked(item: BatchItem | LineItem, defaults: BatchRequest) -> _Asked:
     if isinstance(item, BatchItem):
         most = item.max_tokens if item.max_tokens is not None else defaults.max_tokens
         return _Asked(item.message, item.model or defaults.model, most)
-    body = msgspec.json.decode(item.body, type=_Body)
-    bounds = (body.max_output_tokens, body.max_completion_tokens, body.max_tokens)
-    most = next((bound for bound in bounds if isinstance(bound, int)), None)
-    return _Asked(bytes(item.body).decode(), body.model, most)
+    model = msgspec.json.decode(item.body, type=_Body).model
+    return _Asked(bytes(item.body).decode(), model, longest_answer(item.body))
 
 
 def _said(events: list[Event]) -> str:

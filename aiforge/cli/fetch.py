@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from aiforge.cli.errors import UsageError
 from aiforge.cli.output import as_json, note
 from aiforge.client import Batch, Client, Row
 from aiforge.questions.errors import UnclearError
+from aiforge.questions.output import replacing
 from aiforge.questions.reading import Format, format_of
 from aiforge.questions.shape import COLUMNS
 
@@ -103,13 +103,5 @@ def _whole(target: str) -> Iterator[IO[bytes]]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    path = Path(target)
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        with beside.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(Path(target)) as file:
+        yield file

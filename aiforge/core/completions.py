@@ -74,8 +74,18 @@ class _Bounds(msgspec.Struct):
     max_tokens: Any = None
     n: Any = None
 
+    @property
+    def tokens(self) -> int | None:
+        limits = (self.max_output_tokens, self.max_completion_tokens, self.max_tokens)
+        return next((limit for limit in limits if isinstance(limit, int)), None)
+
 
 _bounds: Final = msgspec.json.Decoder(_Bounds).decode
+
+
+def longest_answer(body: bytes | msgspec.Raw) -> int | None:
+    """The most tokens that a request's body lets an answer have; None where it does not say."""
+    return _bounds(body).tokens
 
 
 class Answer(NamedTuple):
@@ -240,8 +250,7 @@ class _Call:
 
     def _most(self) -> Usage:
         body = _bounds(self._request.body)
-        limits = (body.max_output_tokens, body.max_completion_tokens, body.max_tokens)
-        answer = next((limit for limit in limits if isinstance(limit, int)), LONGEST_ANSWER)
+        answer = LONGEST_ANSWER if body.tokens is None else body.tokens
         choices = body.n if isinstance(body.n, int) else 1
         return Usage(self._estimate("").input_tokens, answer * max(1, choices), estimated=True)
 

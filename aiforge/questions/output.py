@@ -138,7 +138,7 @@ class Output:
         return self._write_errors(self._path)
 
     def _rewrite(self, path: Path, past: Past) -> None:
-        with path.open("rb") as source, _replacing(path) as file:
+        with path.open("rb") as source, replacing(path) as file:
             file.write(self._final_shape.header)
             for place, question in enumerate(self._questions):
                 source.seek(past.start_of(place) or 0)
@@ -154,7 +154,7 @@ class Output:
             target.unlink(missing_ok=True)
             return None
         found = False
-        with path.open("rb") as source, _replacing(target) as file:
+        with path.open("rb") as source, replacing(target) as file:
             source.seek(len(self._shape.header))
             for row in rows_in(source, path, self._shape):
                 used = self._past is None or self._past.is_used(row.start)
@@ -167,7 +167,7 @@ class Output:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
+def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A new file that takes this one's place when it is whole and on the disk."""
     beside = path.with_name(f".{path.name}.part")
     try:

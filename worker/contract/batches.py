@@ -175,7 +175,7 @@ class BatchStore(BatchRows):
                     found.append(records.batch(batch_id, records.fields(flat)))
                 else:
                     index = self.keys.batches(shard_of_id(batch_id), tenant)
-                    await self._index.tidy(index, self.keys.batch(batch_id), batch_id)
+                    await self._index.tidy([(index, self.keys.batch(batch_id), batch_id)])
         return found[:limit]
 
     async def cancel(self, batch_id: str, tenant: str) -> bool:

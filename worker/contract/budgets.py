@@ -129,23 +129,33 @@ class BudgetStore:
 
     async def check(self, tenant: str, budgets: Sequence[Budget]) -> None:
         """Raises LimitExceeded when nothing more can be taken of one of these budgets now."""
-        for budget in budgets:
-            used = await self.used(tenant, budget)
+        now, amounts = await self._standing(tenant, budgets)
+        for budget, used in zip(budgets, amounts, strict=True):
             if used >= budget.limit.amount:
-                left = None
-                if budget.limit.seconds:
-                    seconds, _ = await self._connection.command("TIME")
-                    left = budget.limit.seconds - int(seconds) % budget.limit.seconds
+                seconds = budget.limit.seconds
+                left = seconds - now % seconds if seconds else None
                 raise LimitExceeded(str(Exceeded(budget, used, 0, left)), retry_after=left)
 
     async def used(self, tenant: str, budget: Budget) -> int:
         """What stands in a budget's present window without what is held for calls under way."""
-        field = f"{budget.limit.measure}:{budget.limit.seconds}"
-        name = self._keys.budget(tenant, budget.scope)
-        used, window = await self._connection.command("HMGET", name, f"{field}:used", f"{field}:window")
-        seconds, _ = await self._connection.command("TIME")
-        now = int(seconds) // budget.limit.seconds if budget.limit.seconds else 0
-        return int(used) if used is not None and int(window) == now else 0
+        _, (used,) = await self._standing(tenant, [budget])
+        return used
+
+    async def _standing(self, tenant: str, budgets: Sequence[Budget]) -> tuple[int, list[int]]:
+        """Redis's time in Unix seconds, and what stands in each budget's present window then."""
+        commands: list[Sequence[Argument]] = [("TIME",)]
+        for budget in budgets:
+            field = f"{budget.limit.measure}:{budget.limit.seconds}"
+            name = self._keys.budget(tenant, budget.scope)
+            commands.append(("HMGET", name, f"{field}:used", f"{field}:window"))
+        (seconds, _), *known = await self._connection.commands(commands)
+        now = int(seconds)
+        windows = [now // budget.limit.seconds if budget.limit.seconds else 0 for budget in budgets]
+        amounts = [
+            int(used) if used is not None and int(written) == window else 0
+            for (used, written), window in zip(known, windows, strict=True)
+        ]
+        return now, amounts
 
     def _of(self, tenant: str) -> list[str]:
         return [self._keys.reserved(tenant), self._keys.until(tenant)]

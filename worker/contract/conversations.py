@@ -11,8 +11,9 @@ import msgspec
 from worker.contract import records
 from worker.contract.connection import Connection
 from worker.contract.errors import Conflict, NotFound
+from worker.contract.index import Index
 from worker.contract.keys import SHARDS, Keys, shard_of, shard_of_id
-from worker.contract.link import Argument, checked
+from worker.contract.link import Argument
 from worker.contract.schemas import (
     CONVERSATION_VERSION,
     Conversation,
@@ -38,6 +39,7 @@ class ConversationStore:
     def __init__(self, connection: Connection, settings: ContractSettings) -> None:
         self.connection = connection
         self.keys = Keys(settings.namespace)
+        self._index = Index(connection)
         self._lives = settings.conversation_ttl_seconds
 
     async def open(
@@ -106,11 +108,8 @@ class ConversationStore:
 
         `before` is time and id of the last one that is known: several may have the same time.
         """
-        until = "+inf" if before is None else f"({before[0]}"
         indexes = [self.keys.convs(tenant, shard) for shard in range(SHARDS)]
-        same = [("ZRANGEBYSCORE", name, before[0], before[0], "WITHSCORES") for name in indexes if before]
-        found = await self._newest([*(_newest_of(name, until, limit) for name in indexes), *same])
-        found = [one for one in found if before is None or one < before][:limit]
+        found = await self._index.page(indexes, before, limit)
         read = [command for _, name in found for command in self._record(tenant, name)]
         answers = await self.connection.commands(read) if read else []
         living, expired = [], []
@@ -119,7 +118,7 @@ class ConversationStore:
                 living.append((when, records.conversation(name, records.fields(flat), stored)))
             else:
                 expired.append(name)
-        await self._tidy(
+        await self._index.tidy(
             [
                 (self.keys.convs(tenant, shard_of(tenant, name)), self.keys.conversation(tenant, name), name)
                 for name in expired
@@ -168,9 +167,10 @@ class ConversationStore:
     async def dead(self, limit: int) -> list[str]:
         """Ids of dead letters, the latest first; those whose turn has expired are forgotten."""
         indexes = [self.keys.dead(shard) for shard in range(SHARDS)]
-        found = await self._newest([_newest_of(name, "+inf", limit) for name in indexes])
-        names = [name for _, name in found[:limit]]
-        await self._tidy([(self.keys.dead(shard_of_id(name)), self.keys.turn(name), name) for name in names])
+        names = [name for _, name in await self._index.page(indexes, None, limit)]
+        await self._index.tidy(
+            [(self.keys.dead(shard_of_id(name)), self.keys.turn(name), name) for name in names]
+        )
         return names
 
     async def is_dead(self, turn_id: str) -> bool:
@@ -230,31 +230,7 @@ class ConversationStore:
             raise unknown_conversation(conversation_id)
         return replies
 
-    async def _newest(self, commands: Sequence[Sequence[Argument]]) -> list[tuple[int, str]]:
-        """The members of several indexes with their times, the newest first."""
-        replies = await self.connection.commands(commands)
-        found = [(int(float(score)), name.decode()) for reply in replies for name, score in _pairs(reply)]
-        return sorted(found, reverse=True)
-
-    async def _tidy(self, members: Sequence[tuple[str, str, str]]) -> None:
-        """Forget what has expired: index, the member's own key, and the member."""
-        calls = [("tidy", [index, key], [member]) for index, key, member in members]
-        for reply in await self.connection.run_many(calls) if calls else ():
-            checked(reply)
-
 
 def unknown_conversation(conversation_id: str) -> NotFound:
     """The error of who asks for a conversation that the tenant does not have."""
     return NotFound(f"conversation {conversation_id!r} does not exist")
-
-
-def _newest_of(index: str, until: str, limit: int) -> tuple[Argument, ...]:
-    """The command that reads an index from its newest member on."""
-    return ("ZREVRANGEBYSCORE", index, until, "-inf", "WITHSCORES", "LIMIT", 0, limit)
-
-
-def _pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:
-    """Members and scores as RESP2 gives them in one list, RESP3 in pairs."""
-    if reply and isinstance(reply[0], list):
-        return [(name, score) for name, score in reply]
-    return list(zip(reply[::2], reply[1::2], strict=True))

@@ -165,7 +165,7 @@ class FileStore:
             for (_, file_id), flat in zip(page, await self.connection.commands(read), strict=True):
                 if not flat:
                     index = self.keys.files(tenant, shard_of_id(file_id))
-                    await self._index.tidy(index, self.keys.file(file_id), file_id)
+                    await self._index.tidy([(index, self.keys.file(file_id), file_id)])
                     continue
                 file = _file(file_id, records.fields(flat))
                 if purpose is None or file.purpose == purpose:

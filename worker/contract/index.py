@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from worker.contract.connection import Connection
-from worker.contract.link import Argument
+from worker.contract.link import Argument, checked
 
 Position: TypeAlias = tuple[int, str]
 """A member's time in Unix milliseconds, and the member: several may have the same time."""
@@ -27,15 +27,17 @@ class Index:
         if after is not None:
             commands += [("ZRANGEBYSCORE", name, after[0], after[0], "WITHSCORES") for name in names]
         replies = await self._connection.commands(commands)
-        found = {(int(float(score)), name.decode()) for reply in replies for name, score in pairs(reply)}
+        found = {(int(float(score)), name.decode()) for reply in replies for name, score in _pairs(reply)}
         ordered = sorted(found, reverse=not oldest_first)
         if after is not None:
             ordered = [one for one in ordered if (one > after if oldest_first else one < after)]
         return ordered[:limit]
 
-    async def tidy(self, name: str, key: str, member: str) -> None:
-        """Forget a member whose own key has expired."""
-        await self._connection.run("tidy", [name, key], [member])
+    async def tidy(self, members: Sequence[tuple[str, str, str]]) -> None:
+        """Forget those whose own key has expired: index, the member's own key, and the member."""
+        calls = [("tidy", [index, key], [member]) for index, key, member in members]
+        for reply in await self._connection.run_many(calls) if calls else ():
+            checked(reply)
 
 
 def _further(name: str, after: Position | None, limit: int, oldest_first: bool) -> tuple[Argument, ...]:
@@ -47,7 +49,7 @@ def _further(name: str, after: Position | None, limit: int, oldest_first: bool) 
     return ("ZREVRANGEBYSCORE", name, begin, lowest, "WITHSCORES", "LIMIT", 0, limit)
 
 
-def pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:
+def _pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:
     """Members and scores as RESP2 gives them in one list, RESP3 in pairs."""
     if reply and isinstance(reply[0], list):
         return [(name, score) for name, score in reply]
