@@ -24,8 +24,8 @@ from api.state import Service
 from api.stopping import stop
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
-from worker.contract.fitness import check_redis
 from worker.contract.logs import Forward
+from worker.contract.server.fitness import check_redis
 from worker.contract.service import announce, check, listen, say, taken, url
 
 _GRACE_SECONDS: Final = 10

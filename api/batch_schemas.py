@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import Defaults, Money, Parts, TurnFailure, Usage
-from worker.contract.files import LONGEST_LIFE, SHORTEST_LIFE
+from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
 from worker.contract.schemas import MAX_BATCH_ITEMS, BatchState
 
 

@@ -16,7 +16,8 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import LONGEST_PARAM, Problem
-from worker.contract.schedule_schemas import ScheduleChange, ScheduleRequest
+from worker.contract.memory.transfer import ConversationExport
+from worker.contract.schedule.schemas import ScheduleChange, ScheduleRequest
 from worker.contract.schemas import (
     BatchItem,
     BatchRequest,
@@ -24,7 +25,6 @@ from worker.contract.schemas import (
     StoredMessage,
     TurnRequest,
 )
-from worker.contract.transfer import ConversationExport
 
 T = TypeVar("T")
 _FIELD: Final = re.compile(r"(unknown|required) field `([^`]*)`")

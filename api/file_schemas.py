@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from worker.contract.files import LONGEST_LIFE, SHORTEST_LIFE
+from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
 
 FORM: Final[dict[str, Any]] = {
     "requestBody": {

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import Body, MemoryMode, StoredMessage
 from worker.contract.checks import MOST_TOKENS
+from worker.contract.memory.transfer import EXPORT_VERSION, MAX_MESSAGES
 from worker.contract.schemas import DEFAULT_MEMORY_K
-from worker.contract.transfer import EXPORT_VERSION, MAX_MESSAGES
 
 _TURN_ID: Final = "171f0a93c2d4e5b6a7f809"
 _VERSIONS: Final[list[dict[str, Any]]] = [

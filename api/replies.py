@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from aiforge.core.texts import one_line
 from aiforge.core.types import Usage
-from worker.contract.history import Page
+from worker.contract.calls.usage import UsageRow
+from worker.contract.memory.history import Page
 from worker.contract.schemas import BATCH_OVER, Batch, BatchRow, BatchState, StoredMessage, Turn
-from worker.contract.usage import UsageRow
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.batch_schemas import BatchBody
 from api.schemas import Body, Defaults, Parts, TurnFailure
-from worker.contract.ticks import LONGEST_CRON, MISSED_AFTER, MOST_TICKS
+from worker.contract.schedule.ticks import LONGEST_CRON, MISSED_AFTER, MOST_TICKS
 
 _TURN: Final[dict[str, Any]] = {
     "message": "What happened since yesterday?",

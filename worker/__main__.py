@@ -10,7 +10,7 @@ import sys
 from aiforge.core.fallbacks import check_fallbacks
 from aiforge.core.providers import check_provider
 from aiforge.core.types import ConfigError
-from worker.contract.fitness import check_redis
+from worker.contract.server.fitness import check_redis
 from worker.contract.service import check, listen, say, taken
 from worker.lifecycle import run
 from worker.settings import WorkerSettings

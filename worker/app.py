@@ -7,9 +7,10 @@ from collections.abc import Callable
 from celery import Celery
 
 from aiforge.core.topology import topology_of
-from worker import rabbit, tasks, transport
-from worker.contract.broker import celery_application, on_redis
-from worker.pools import wait_of
+from worker import tasks
+from worker.broker import rabbit, transport
+from worker.contract.wakeups.broker import celery_application, on_redis
+from worker.pools.choice import wait_of
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
 

@@ -6,9 +6,9 @@ import sys
 from typing import Final
 
 from aiforge.core.types import ConfigError
-from worker.contract.broker import celery_application
 from worker.contract.service import say
 from worker.contract.settings import ContractSettings
+from worker.contract.wakeups.broker import celery_application
 
 CONNECTIONS: Final = 32
 """Flower asks all workers at once and holds two connections for each question."""

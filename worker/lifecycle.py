@@ -18,18 +18,20 @@ from celery.exceptions import SecurityWarning
 from celery.worker import state
 
 from aiforge.core.settings import AIForgeSettings
-from worker import health, metrics, prefork, quarantined
+from worker import health, metrics
 from worker.app import application
 from worker.contract.logs import Forward, logger
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
 from worker.contract.service import announce, say, taken
-from worker.forks import Forks
 from worker.loop import LoopThread
-from worker.pools import pool_of
-from worker.prefork import Parent
+from worker.pools import prefork
+from worker.pools.choice import pool_of
+from worker.pools.prefork import Parent
 from worker.runtime import Runtime, worker_name
 from worker.settings import WorkerSettings
+from worker.suspects import quarantined
+from worker.suspects.forks import Forks
 
 LAST_SECONDS: Final = 20.0
 """How long after the grace time the process may take to end; whatever holds it up then, it goes."""

@@ -10,32 +10,32 @@ from typing import Final
 
 from aiforge.core.settings import AIForgeSettings
 from worker import metrics
-from worker.contract.batches import BatchStore
-from worker.contract.broker import on_redis
+from worker.calls.gate import ProviderGate, hear, renew
+from worker.calls.purse import Purses
+from worker.contract.batch.batches import BatchStore
+from worker.contract.batch.files import FileStore
+from worker.contract.calls.providers import Providers
 from worker.contract.client import TurnClient
-from worker.contract.connection import Connection
 from worker.contract.errors import Unavailable
-from worker.contract.files import FileStore
-from worker.contract.knock import Knocker
-from worker.contract.providers import Providers
 from worker.contract.readers import Listener
 from worker.contract.schemas import Lane
+from worker.contract.server.connection import Connection
 from worker.contract.store import TurnStore
-from worker.contract.wake import Waker
-from worker.forks import Forks
-from worker.gate import ProviderGate, hear, renew
-from worker.leases import REASONS, Leases
+from worker.contract.wakeups.broker import on_redis
+from worker.contract.wakeups.knock import Knocker
+from worker.contract.wakeups.wake import Waker
 from worker.loop import LoopThread
-from worker.purse import Purses
-from worker.quarantine import Quarantine
-from worker.reaper import Reaper
-from worker.schedules import Schedules
+from worker.running.slices import SliceRunner
+from worker.running.specs import Specs
+from worker.running.stream import Flusher
+from worker.running.turns import TurnRunner
 from worker.settings import WorkerSettings
-from worker.slices import SliceRunner
-from worker.specs import Specs
-from worker.stream import Flusher
-from worker.turns import TurnRunner
-from worker.upkeep import keep_up
+from worker.suspects.forks import Forks
+from worker.suspects.quarantine import Quarantine
+from worker.upkeep.leases import REASONS, Leases
+from worker.upkeep.reaper import Reaper
+from worker.upkeep.schedules import Schedules
+from worker.upkeep.tasks import keep_up
 
 PRESENCE_SECONDS: Final = 3.0
 LAG_SECONDS: Final = 1.0

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from aiforge.core.settings import Seconds
-from worker.contract.limits import Limits
+from worker.contract.calls.limits import Limits
 from worker.contract.logs import Format, Level
 from worker.contract.settings import ContractSettings
 

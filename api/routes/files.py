@@ -15,7 +15,7 @@ from api.openapi import answer, problems
 from api.params import FILE, FileId, known_query, no_key
 from api.state import service
 from api.uploads import receive
-from worker.contract.files import LONGEST_LIFE, LONGEST_NAME, SHORTEST_LIFE, File, FileStore, Upload
+from worker.contract.batch.files import LONGEST_LIFE, LONGEST_NAME, SHORTEST_LIFE, File, FileStore, Upload
 
 PATH: Final = "/v1/files"
 _TENANT: Final = "default"

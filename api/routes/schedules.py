@@ -12,7 +12,7 @@ from api.bodies import SCHEDULE, SCHEDULE_CHANGE, decode
 from api.openapi import answer, problems
 from api.params import ID, IdempotencyKey, ScheduleId, known_query, no_key
 from api.state import service
-from worker.contract.schedule_schemas import Schedule
+from worker.contract.schedule.schemas import Schedule
 
 PATH: Final = "/v1/schedules"
 _CURSOR: Final = r"^[0-9]{1,15}:sched_[0-9]{2}[0-9a-f]{20}$"

@@ -12,7 +12,7 @@ from api import replies, usage_schemas
 from api.openapi import answer, problems
 from api.params import known_query
 from api.state import service
-from worker.contract.usage import Group
+from worker.contract.calls.usage import Group
 
 router = APIRouter(prefix="/v1/usage", tags=["usage"], dependencies=[Depends(known_query)])
 

@@ -12,7 +12,7 @@ from openai.types import Batch as OpenAIBatch
 from aiforge.core.types import ProviderCall, Usage
 from tests.api.conftest import Api
 from tests.api.worker import COST, USAGE
-from worker.contract.batches import Slice
+from worker.contract.batch.batches import Slice
 from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
 from worker.contract.store import new_token
 

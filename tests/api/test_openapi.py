@@ -23,9 +23,9 @@ from api import (
 from api.bodies import ConversationBody, ImportBody, QueueBody, ResumeBody, TurnBody
 from tests.api.conftest import Api
 from worker.contract import schemas as contract
-from worker.contract.history import Page
-from worker.contract.providers import ModelHealth
-from worker.contract.usage import UsageRow
+from worker.contract.calls.providers import ModelHealth
+from worker.contract.calls.usage import UsageRow
+from worker.contract.memory.history import Page
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 
 from aiforge.core.setting_types import Limit
 from tests.api.conftest import Api
-from worker.contract.providers import FAILURES, Ended, Wants
+from worker.contract.calls.providers import FAILURES, Ended, Wants
 
 pytestmark = pytest.mark.anyio
 

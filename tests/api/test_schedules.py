@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from api import schedule_schemas
 from api.bodies import ScheduleBody
 from tests.api.conftest import Api
-from worker.contract.schedule_schemas import Fire, Schedule, ScheduleChange
+from worker.contract.schedule.schemas import Fire, Schedule, ScheduleChange
 from worker.contract.schemas import TurnRequest
 
 pytestmark = pytest.mark.anyio

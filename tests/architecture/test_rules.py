@@ -43,7 +43,10 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 def test_no_write_command_stands_outside_the_scripts() -> None:
     found = []
     for path in modules():
-        if path.is_relative_to(ROOT / "worker/embedded") or name(path) == "worker/contract/connection.py":
+        if (
+            path.is_relative_to(ROOT / "worker/embedded")
+            or name(path) == "worker/contract/server/connection.py"
+        ):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if _is_command(node):
@@ -64,7 +67,9 @@ def _on_redis(node: ast.Attribute) -> bool:
 
 
 def test_the_connection_runs_scripts_and_reads() -> None:
-    text = "".join((ROOT / f"worker/contract/{name}.py").read_text() for name in ("connection", "link"))
+    text = "".join(
+        (ROOT / f"worker/contract/server/{name}.py").read_text() for name in ("connection", "link")
+    )
     assert set(re.findall(r'"([A-Z]{2,})"', text)) == {"EVALSHA", "EVAL", "ECHO"}
 
 
@@ -129,9 +134,9 @@ def _is_metric(node: ast.expr) -> bool:
             ("celery", "redis", "fastapi", "prometheus_client", "worker", "api", "langgraph"),
         ),
         ("aiforge.client", ("celery", "redis", "fastapi", "langgraph", "langchain_core", "worker", "api")),
-        ("worker.contract.agent_store", ("langgraph", "langchain_core", "celery", "fastapi", "api")),
+        ("worker.contract.memory.agent_store", ("langgraph", "langchain_core", "celery", "fastapi", "api")),
         ("worker.contract.client", ("langgraph", "langchain_core", "fastapi", "prometheus_client", "api")),
-        ("api.app", ("langgraph", "langchain_core", "aiforge.cli", "worker.turns", "worker.runtime")),
+        ("api.app", ("langgraph", "langchain_core", "aiforge.cli", "worker.running.turns", "worker.runtime")),
     ],
 )
 def test_importing_loads_no_more_than_it_should(module: str, absent: tuple[str, ...]) -> None:

@@ -10,8 +10,8 @@ from aiforge.core.events import Event
 from aiforge.core.types import ProviderCall
 from tests.chaos.plan import Fault, Plan, Point
 from tests.chaos.tap import Claimed
+from worker.contract.calls.usage import UsageRow
 from worker.contract.schemas import StoredMessage, Turn
-from worker.contract.usage import UsageRow
 
 Phase = Literal[
     "before the claim", "before the first token", "streaming", "before the commit", "after the commit"

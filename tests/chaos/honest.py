@@ -12,8 +12,8 @@ from tests.chaos.guarantees.recovery import EACH_PHASE
 from tests.chaos.plan import Plan
 from tests.chaos.provider import whole_answer
 from tests.chaos.tap import Claimed
+from worker.contract.calls.usage import UsageRow
 from worker.contract.schemas import StoredMessage, Turn, TurnState
-from worker.contract.usage import UsageRow
 
 HIT, NEXT, BACK = "00" + "a" * 20, "00" + "b" * 20, "01" + "c" * 20
 """Killed and answered by its second attempt; queued behind it; handed back in another conversation."""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import hiredis
 
 from tests.support.proxy import Fate, Proxy, Wire
-from worker.contract.lua import linked, load_scripts
+from worker.contract.server.lua import linked, load_scripts
 
 Moment = Literal["before", "after"]
 """Before a script reaches Redis, or after it has run there and before its caller hears of it."""

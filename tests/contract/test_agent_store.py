@@ -15,9 +15,9 @@ from tests.aiforge.chat.store_suite import StoreSuite
 from tests.aiforge.chat.support import DuckTool, run
 from tests.support.proxy import Proxy
 from tests.support.servers import RedisServer
-from worker.contract.agent_store import RedisStore
 from worker.contract.client import TurnClient
 from worker.contract.keys import Keys, shard_of
+from worker.contract.memory.agent_store import RedisStore
 from worker.contract.schemas import ConversationSettings
 
 

@@ -11,16 +11,16 @@ import pytest
 from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, Connect, intended, paid
-from worker.contract.batch_steps import BatchSteps
-from worker.contract.batches import FINALIZE, VALIDATE, Slice
+from worker.contract.batch.batches import FINALIZE, VALIDATE, Slice
+from worker.contract.batch.entries import repeated
+from worker.contract.batch.line_schemas import LineError, LineErrors, LineItem
+from worker.contract.batch.steps import BatchSteps
 from worker.contract.client import TurnClient
-from worker.contract.entries import repeated
 from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.keys import Keys
-from worker.contract.line_schemas import LineError, LineErrors, LineItem
-from worker.contract.link import Argument
 from worker.contract.records import encode
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchRow, BatchState, TurnFailure
+from worker.contract.server.link import Argument
 from worker.contract.store import Refused
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, paid
 from tests.support.waiting import eventually
-from worker.contract.batches import UPLOAD_BYTES
+from worker.contract.batch.batches import UPLOAD_BYTES
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound
 from worker.contract.schemas import (

@@ -10,8 +10,8 @@ import pytest
 from aiforge.core.types import ConfigError, Outcome, ProviderCall, Usage
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
-from worker.contract.budget_limits import Limit, limit, limits
-from worker.contract.budgets import Budget, BudgetStore, Exceeded, Need, Rules
+from worker.contract.calls.budget_limits import Limit, limit, limits
+from worker.contract.calls.budgets import Budget, BudgetStore, Exceeded, Need, Rules
 from worker.contract.client import TurnClient
 from worker.contract.schemas import ConversationSettings
 from worker.contract.settings import ContractSettings

@@ -16,13 +16,13 @@ from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import Connect, answered, claim, crash, intended, paid, read, submit
 from tests.support.waiting import eventually
-from worker.contract.agent_store import RedisStore
 from worker.contract.client import TurnClient
-from worker.contract.connection import Connection
 from worker.contract.errors import NotFound
-from worker.contract.fitness import check_redis
 from worker.contract.keys import SHARDS, Keys
+from worker.contract.memory.agent_store import RedisStore
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, ConversationSettings, TurnState
+from worker.contract.server.connection import Connection
+from worker.contract.server.fitness import check_redis
 from worker.contract.settings import ContractSettings
 
 pytestmark = pytest.mark.anyio

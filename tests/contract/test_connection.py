@@ -12,9 +12,9 @@ from tests.support.proxy import Fate, Proxy
 from tests.support.servers import RedisServer
 from tests.support.turns import Running, claim, intended, paid, read, submit
 from worker.contract.client import TurnClient
-from worker.contract.connection import Connection
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import TurnRequest
+from worker.contract.server.connection import Connection
 from worker.contract.store import Claim, TurnStore, new_place
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,11 @@ from tests.support.object_store import ObjectStore
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect
 from tests.support.waiting import eventually
+from worker.contract.batch.files import File, FileStore
+from worker.contract.batch.shelves import PIECE
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound, Unavailable
-from worker.contract.files import File, FileStore
 from worker.contract.keys import new_file_id
-from worker.contract.shelves import PIECE
 
 pytestmark = pytest.mark.anyio
 

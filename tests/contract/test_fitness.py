@@ -6,7 +6,7 @@ import pytest
 
 from aiforge.core.types import ConfigError
 from tests.support.servers import RedisServer, free_port
-from worker.contract.fitness import check_redis
+from worker.contract.server.fitness import check_redis
 from worker.contract.settings import ContractSettings
 
 

@@ -10,8 +10,8 @@ from tests.support.servers import RedisServer
 from tests.support.turns import answered, claim, crash, submit
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
+from worker.contract.memory.transfer import ConversationExport
 from worker.contract.schemas import ConversationChanges, ConversationSettings, StoredMessage, Summary
-from worker.contract.transfer import ConversationExport
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from redis.exceptions import ConnectionError, ResponseError  # noqa: A004
 from tests.support.proxy import Fate, Proxy
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
-from worker.contract.connection import Connection
-from worker.contract.link import Link
+from worker.contract.server.connection import Connection
+from worker.contract.server.link import Link
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.contract.lua import linked
+from worker.contract.server.lua import linked
 
 PRELUDE = """-- Shared.
 local KEPT = { 'a',

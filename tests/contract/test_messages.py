@@ -11,13 +11,13 @@ import pytest
 from tests.support.servers import RedisServer
 from tests.support.turns import submit
 from tests.support.waiting import eventually
+from worker.broker.transport import wake_up
 from worker.contract.client import TurnClient
-from worker.contract.knock import Knocker, message
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, Lane
 from worker.contract.settings import ContractSettings
-from worker.contract.wake import Waker
-from worker.transport import wake_up
+from worker.contract.wakeups.knock import Knocker, message
+from worker.contract.wakeups.wake import Waker
 
 pytestmark = pytest.mark.anyio
 

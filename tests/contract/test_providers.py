@@ -11,9 +11,9 @@ import pytest
 
 from aiforge.core.setting_types import Limit
 from tests.support.waiting import eventually
+from worker.contract.calls.providers import FAILURES, Ended, Granted, Outcome, Providers, Wants, permit_of
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
-from worker.contract.providers import FAILURES, Ended, Granted, Outcome, Providers, Wants, permit_of
 
 pytestmark = pytest.mark.anyio
 

@@ -15,16 +15,16 @@ from tests.support.turns import Connect, answered, claim
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, Gone, InvalidInput, NotFound
 from worker.contract.keys import SHARDS, Keys, schedule_id_of, shard_of, shard_of_id
-from worker.contract.link import Argument
-from worker.contract.schedule_schemas import (
+from worker.contract.schedule.schedules import fire_key
+from worker.contract.schedule.schemas import (
     MOST_OF_A_CONVERSATION,
     Fire,
     Schedule,
     ScheduleChange,
     ScheduleRequest,
 )
-from worker.contract.schedules import fire_key
 from worker.contract.schemas import BatchItem, BatchRequest, ConversationSettings, TurnRequest
+from worker.contract.server.link import Argument
 from worker.contract.store import Place
 
 pytestmark = pytest.mark.anyio

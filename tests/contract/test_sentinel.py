@@ -13,12 +13,12 @@ from tests.support.sentinel import Watched
 from tests.support.servers import free_port
 from tests.support.turns import Running, claim, read, submit
 from tests.support.waiting import eventually
-from worker.contract.broker import celery_application
 from worker.contract.client import TurnClient
-from worker.contract.connection import Connection
 from worker.contract.errors import Unavailable
-from worker.contract.fitness import check_redis
+from worker.contract.server.connection import Connection
+from worker.contract.server.fitness import check_redis
 from worker.contract.settings import ContractSettings
+from worker.contract.wakeups.broker import celery_application
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect
+from worker.contract.batch.share import HEAD_START, KEEP_MS, Share
 from worker.contract.client import TurnClient
-from worker.contract.share import HEAD_START, KEEP_MS, Share
 
 pytestmark = pytest.mark.anyio
 

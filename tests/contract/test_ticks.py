@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.contract.errors import InvalidInput
-from worker.contract.ticks import (
+from worker.contract.schedule.ticks import (
     MISSED_AFTER,
     MOST_TICKS,
     CatchUp,

@@ -11,8 +11,8 @@ from aiforge.core.content import MAX_MESSAGE_BYTES
 from tests.support.turns import answered, claim, submit
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
+from worker.contract.memory.transfer import MAX_MESSAGES, MAX_STORED_BYTES, ConversationExport
 from worker.contract.schemas import ConversationSettings, StoredMessage
-from worker.contract.transfer import MAX_MESSAGES, MAX_STORED_BYTES, ConversationExport
 
 pytestmark = pytest.mark.anyio
 SETTINGS = ConversationSettings(

@@ -11,9 +11,9 @@ import pytest
 from aiforge.core.types import Usage
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, USAGE, claim, crash, intended, paid, submit
+from worker.contract.calls.usage import today
 from worker.contract.client import TurnClient
 from worker.contract.errors import InvalidInput
-from worker.contract.usage import today
 
 pytestmark = pytest.mark.anyio
 

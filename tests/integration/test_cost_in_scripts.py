@@ -16,7 +16,7 @@ import redis
 from aiforge.testing import FakeProvider
 from tests.support.processes import Start
 from tests.support.servers import RedisServer
-from worker.contract.lua import load_scripts
+from worker.contract.server.lua import load_scripts
 
 UPKEEP: Final = frozenset({"heartbeat", "reap", "presence"})
 """What a worker calls whether it has turns or not."""

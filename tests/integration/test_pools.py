@@ -31,12 +31,12 @@ from tests.support.messages import garbage, message, published_garbage
 from tests.support.processes import Service
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
-from worker.contract.broker import celery_application
 from worker.contract.client import TurnClient
 from worker.contract.keys import Keys, new_turn_id
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, Turn, TurnRequest, TurnState
 from worker.contract.settings import ContractSettings
+from worker.contract.wakeups.broker import celery_application
 
 pytestmark = pytest.mark.anyio
 POOLS: Final = (

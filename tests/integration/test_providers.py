@@ -12,8 +12,8 @@ from aiforge.testing import FakeProvider, Gate, Reply, failure, rate_limited
 from tests.support.processes import Start
 from tests.support.turns import submit
 from tests.support.waiting import eventually
+from worker.contract.calls.providers import FAILURES, PERMIT_SECONDS
 from worker.contract.client import TurnClient
-from worker.contract.providers import FAILURES, PERMIT_SECONDS
 from worker.contract.schemas import TurnState
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

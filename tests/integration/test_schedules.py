@@ -11,8 +11,8 @@ from tests.support.processes import Service, Start
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.keys import SHARDS
-from worker.contract.schedule_schemas import Schedule, ScheduleRequest
-from worker.contract.schedules import fire_key
+from worker.contract.schedule.schedules import fire_key
+from worker.contract.schedule.schemas import Schedule, ScheduleRequest
 from worker.contract.schemas import TurnRequest
 from worker.contract.store import keyed_place
 

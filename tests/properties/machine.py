@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.support import leaks
 from tests.support.servers import RedisServer
-from worker.contract.connection import Connection
+from worker.contract.server.connection import Connection
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from tests.properties.machine import ScriptMachine
 from tests.properties.turn_model import ModelConversation
 from tests.support import leaks
 from worker.contract.errors import ContractError, NotFound
-from worker.contract.history import HistoryStore
+from worker.contract.memory.history import HistoryStore
 from worker.contract.store import TurnStore
 
 names = st.sampled_from("ab")

@@ -28,12 +28,12 @@ from tests.support import leaks
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, USAGE, intended, paid
 from worker.contract import records
-from worker.contract.batch_steps import BatchSteps
-from worker.contract.batches import BatchStore, Slice
-from worker.contract.connection import Connection
-from worker.contract.entries import repeated
+from worker.contract.batch.batches import BatchStore, Slice
+from worker.contract.batch.entries import repeated
+from worker.contract.batch.steps import BatchSteps
 from worker.contract.errors import Conflict
 from worker.contract.schemas import BatchItem, BatchRequest, BatchRow, BatchState
+from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Refused, TurnStore
 

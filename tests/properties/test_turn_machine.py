@@ -38,14 +38,14 @@ from tests.support import leaks
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, intended, paid
 from worker.contract import records
-from worker.contract.connection import Connection
-from worker.contract.conversations import ConversationStore
 from worker.contract.errors import Conflict
-from worker.contract.history import HistoryStore
 from worker.contract.keys import shard_of
+from worker.contract.memory.conversations import ConversationStore
+from worker.contract.memory.history import HistoryStore
 from worker.contract.readers import Reader
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import ConversationSettings, StoredMessage, TurnFailure, TurnRequest, TurnState
+from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Claim, Place, Refused, TurnStore, new_place
 

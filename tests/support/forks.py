@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from worker import quarantined
-from worker.forks import Forks, serve
+from worker.suspects import quarantined
+from worker.suspects.forks import Forks, serve
 
 
 def no_forks() -> Forks:

@@ -9,21 +9,21 @@ from typing import Self
 from aiforge.core.settings import AIForgeSettings
 from aiforge.testing import FakeProvider
 from tests.support.forks import no_forks
+from worker.calls.gate import ProviderGate
+from worker.calls.purse import Purses
 from worker.contract.client import TurnClient
 from worker.contract.settings import ContractSettings
-from worker.contract.wake import Waker
-from worker.forks import Forks
-from worker.gate import ProviderGate
-from worker.leases import Leases
-from worker.purse import Purses
-from worker.quarantine import Quarantine
-from worker.reaper import Reaper
-from worker.schedules import Schedules
+from worker.contract.wakeups.wake import Waker
+from worker.running.slices import SliceRunner
+from worker.running.specs import Specs
+from worker.running.stream import Flusher
+from worker.running.turns import TurnRunner
 from worker.settings import WorkerSettings
-from worker.slices import SliceRunner
-from worker.specs import Specs
-from worker.stream import Flusher
-from worker.turns import TurnRunner
+from worker.suspects.forks import Forks
+from worker.suspects.quarantine import Quarantine
+from worker.upkeep.leases import Leases
+from worker.upkeep.reaper import Reaper
+from worker.upkeep.schedules import Schedules
 
 
 def library(provider: FakeProvider, **settings: object) -> AIForgeSettings:

@@ -9,8 +9,8 @@ import msgspec
 
 from aiforge.core.types import ProviderCall
 from tests.support.turns import COST, USAGE, intended, paid
-from worker.contract.batches import BatchStore, Slice, Stored
-from worker.contract.line_schemas import LineResponse
+from worker.contract.batch.batches import BatchStore, Slice, Stored
+from worker.contract.batch.line_schemas import LineResponse
 from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
 from worker.contract.store import Refused, new_token
 

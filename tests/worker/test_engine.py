@@ -14,9 +14,9 @@ from aiforge.testing import FakeProvider, Reply, ToolCall, check_messages
 from tests.aiforge.chat.support import DuckTool, ListRecorder
 from tests.support.runners import library
 from tests.worker.test_specs import PLACE, claimed
-from worker import engine
 from worker.contract.schemas import ConversationSettings, StoredMessage, TurnRequest
-from worker.specs import Specs
+from worker.running import engine
+from worker.running.specs import Specs
 
 pytestmark = pytest.mark.anyio
 

@@ -19,12 +19,12 @@ from tests.aiforge.chat.support import ListRecorder
 from tests.support.runners import LocalWorker, library
 from tests.support.turns import read, submit
 from tests.worker.test_gate import Sides, sides
-from worker.contract.batches import Slice
+from worker.contract.batch.batches import Slice
+from worker.contract.batch.line_schemas import LineItem
+from worker.contract.calls.providers import FAILURES
 from worker.contract.client import TurnClient
-from worker.contract.line_schemas import LineItem
-from worker.contract.providers import FAILURES
 from worker.contract.schemas import BatchItem, BatchRequest, TurnRequest, TurnState
-from worker.specs import Specs
+from worker.running.specs import Specs
 
 pytestmark = pytest.mark.anyio
 

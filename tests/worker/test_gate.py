@@ -32,11 +32,11 @@ from tests.aiforge.chat.support import ListRecorder
 from tests.support.runners import LocalWorker, library
 from tests.support.turns import Connect, state, submit
 from tests.support.waiting import eventually
+from worker.calls.gate import ProviderGate, hear, renew
+from worker.contract.calls.providers import FAILURES, Granted, Providers
 from worker.contract.client import TurnClient
-from worker.contract.providers import FAILURES, Granted, Providers
 from worker.contract.readers import Listener
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, TurnState
-from worker.gate import ProviderGate, hear, renew
 
 pytestmark = pytest.mark.anyio
 

@@ -11,9 +11,9 @@ from tests.support.runners import LocalWorker
 from tests.support.turns import claim
 from tests.support.turns import submit as submit_turn
 from tests.support.waiting import eventually
-from worker import item_turns
 from worker.contract.client import TurnClient
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
+from worker.running import item_turns
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from tests.support.turns import Running, claim, crash, expire, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.settings import ContractSettings
-from worker.leases import Held, Leases
+from worker.upkeep.leases import Held, Leases
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import pytest
 
 from aiforge.core.types import Usage
 from tests.support.turns import claim, intended, paid, submit
+from worker.calls.ledger import Recorder
 from worker.contract.client import TurnClient
-from worker.ledger import Recorder
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from aiforge.core.setting_types import Limit
 from aiforge.core.types import ConfigError
-from worker.contract.limits import limit_of
+from worker.contract.calls.limits import limit_of
 from worker.settings import WorkerSettings
 
 

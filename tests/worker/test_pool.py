@@ -26,11 +26,11 @@ from celery.worker import state
 from kombu.asynchronous import Hub
 
 from tests.support.waiting import eventually, wait_until
-from worker.leases import HOLDER, Leases
 from worker.loop import LoopThread
-from worker.pool import wait_in_greenlet
-from worker.pools import pool_of, wait_of
+from worker.pools.choice import pool_of, wait_of
+from worker.pools.greenlets import wait_in_greenlet
 from worker.settings import Pool
+from worker.upkeep.leases import HOLDER, Leases
 
 pytestmark: Final = pytest.mark.anyio
 LIMIT: Final = 3

@@ -11,10 +11,10 @@ import pytest
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ProviderCall, Usage
 from tests.support.turns import Connect
-from worker.contract.budget_limits import limit
-from worker.contract.budgets import Budget, BudgetStore
+from worker.calls.purse import BudgetExceededError, Purses, UnpricedModelError
+from worker.contract.calls.budget_limits import limit
+from worker.contract.calls.budgets import Budget, BudgetStore
 from worker.contract.client import TurnClient
-from worker.purse import BudgetExceededError, Purses, UnpricedModelError
 
 pytestmark = pytest.mark.anyio
 

@@ -24,8 +24,8 @@ from worker import metrics
 from worker.contract.client import TurnClient
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState, TurnState
 from worker.contract.store import Place
-from worker.forks import Forks
-from worker.quarantine import PLACES, STOP_SECONDS
+from worker.suspects.forks import Forks
+from worker.suspects.quarantine import PLACES, STOP_SECONDS
 
 pytestmark = pytest.mark.anyio
 MODEL = "tests.support.poison:model"

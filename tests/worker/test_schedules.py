@@ -16,11 +16,11 @@ from tests.support.turns import Connect, submit
 from tests.support.waiting import eventually
 from worker import metrics
 from worker.contract.client import TurnClient
-from worker.contract.schedule_schemas import Schedule, ScheduleChange, ScheduleRequest
-from worker.contract.schedules import fire_key
+from worker.contract.schedule.schedules import fire_key
+from worker.contract.schedule.schemas import Schedule, ScheduleChange, ScheduleRequest
+from worker.contract.schedule.ticks import CatchUp
 from worker.contract.schemas import BatchItem, BatchRequest, Lane, Turn, TurnRequest, TurnState
-from worker.contract.ticks import CatchUp
-from worker.schedules import TOGETHER, Schedules
+from worker.upkeep.schedules import TOGETHER, Schedules
 
 pytestmark = pytest.mark.anyio
 HOUR = 3_600

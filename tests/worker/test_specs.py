@@ -11,7 +11,7 @@ from aiforge.core.types import ConfigError
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.testing import FakeProvider
 from tests.support.runners import library
-from worker.contract.batches import Slice
+from worker.contract.batch.batches import Slice
 from worker.contract.schemas import (
     BatchItem,
     BatchRequest,
@@ -20,7 +20,7 @@ from worker.contract.schemas import (
     TurnRequest,
 )
 from worker.contract.store import Claim, Log, Place
-from worker.specs import Specs, stored
+from worker.running.specs import Specs, stored
 
 PLACE = Place("00" + "0" * 20, "default", "c")
 

@@ -14,7 +14,7 @@ from worker.contract.client import TurnClient
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import TurnState
 from worker.contract.settings import ContractSettings
-from worker.stream import Flusher, Stream
+from worker.running.stream import Flusher, Stream
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ import time
 from typing import Any, Final
 
 from aiforge.core.content import ContentError, check_content
-from worker.contract.budget_limits import limit
+from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
+from worker.contract.calls.budget_limits import limit
 from worker.contract.errors import InvalidInput
-from worker.contract.files import LONGEST_LIFE, SHORTEST_LIFE
 from worker.contract.keys import is_conversation_id
 from worker.contract.schemas import MAX_BATCH_ITEMS, BatchRequest, ConversationSettings, TurnRequest
 

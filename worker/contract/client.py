@@ -15,9 +15,10 @@ import msgspec
 
 from aiforge.core.events import Event
 from worker.contract import records
-from worker.contract.batch_client import BatchClient
-from worker.contract.broker import on_redis
-from worker.contract.budgets import BudgetStore, Rules
+from worker.contract.batch.client import BatchClient
+from worker.contract.calls.budgets import BudgetStore, Rules
+from worker.contract.calls.providers import Providers
+from worker.contract.calls.usage import Group, UsageRow, read_usage, today
 from worker.contract.checks import (
     check_conversation,
     check_conversation_id,
@@ -25,15 +26,13 @@ from worker.contract.checks import (
     check_message,
     check_turn,
 )
-from worker.contract.connection import Connection
-from worker.contract.conversations import ConversationStore
 from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound
-from worker.contract.history import HistoryStore
 from worker.contract.keys import SHARDS, is_turn_id
-from worker.contract.knock import Knocker
-from worker.contract.providers import Providers
+from worker.contract.memory.conversations import ConversationStore
+from worker.contract.memory.history import HistoryStore
+from worker.contract.memory.transfer import ConversationExport, check_head, packed
 from worker.contract.readers import Reader
-from worker.contract.schedules import ScheduleStore
+from worker.contract.schedule.schedules import ScheduleStore
 from worker.contract.schemas import (
     Conversation,
     ConversationSettings,
@@ -45,11 +44,12 @@ from worker.contract.schemas import (
     TurnRequest,
     TurnState,
 )
+from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
 from worker.contract.store import Place, TurnStore, keyed_place, new_place
-from worker.contract.transfer import ConversationExport, check_head, packed
-from worker.contract.usage import Group, UsageRow, read_usage, today
-from worker.contract.wake import Waker
+from worker.contract.wakeups.broker import on_redis
+from worker.contract.wakeups.knock import Knocker
+from worker.contract.wakeups.wake import Waker
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from worker.contract.connection import Connection
-from worker.contract.link import Argument, checked
+from worker.contract.server.connection import Connection
+from worker.contract.server.link import Argument, checked
 
 Position: TypeAlias = tuple[int, str]
 """A member's time in Unix milliseconds, and the member: several may have the same time."""

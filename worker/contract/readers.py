@@ -10,10 +10,10 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 from aiforge.core.events import TERMINAL_EVENTS, Event, Gap, RequiresAction, decode
-from worker.contract.connection import COMMAND_SECONDS, Connection
 from worker.contract.errors import NotFound
 from worker.contract.keys import Keys
 from worker.contract.schemas import TERMINAL_STATES, TurnState
+from worker.contract.server.connection import COMMAND_SECONDS, Connection
 
 POLL_SECONDS: Final = 1.0
 """After this long without a published event a reader looks into the log: a lost PUBLISH costs no more."""

@@ -9,8 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
-from worker.contract.line_schemas import LineErrors
-from worker.contract.link import Argument
+from worker.contract.batch.line_schemas import LineErrors
 from worker.contract.schemas import (
     Batch,
     BatchRequest,
@@ -24,6 +23,7 @@ from worker.contract.schemas import (
     TurnRequest,
     TurnState,
 )
+from worker.contract.server.link import Argument
 
 UNIT: Final = Decimal("1e-12")
 """Totals are kept as integers of this many USD."""

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
-from worker.contract.line_schemas import Endpoint, LineErrors, LineResponse, OutputExpiry
+from worker.contract.batch.line_schemas import Endpoint, LineErrors, LineResponse, OutputExpiry
 
 TURN_VERSION: Final = 1
 CONVERSATION_VERSION: Final = 1

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field
 from aiforge.core.settings import Seconds, SecondsOrZero, Settings
 from aiforge.core.topology import CLUSTERS, SENTINELS, SERVERS
 from aiforge.core.types import ConfigError
-from worker.contract.budget_limits import check_owner
-from worker.contract.budget_limits import limits as parsed
-from worker.contract.connection import check_url
+from worker.contract.calls.budget_limits import check_owner
+from worker.contract.calls.budget_limits import limits as parsed
+from worker.contract.server.connection import check_url
 
 _STORES: Final = (*SERVERS, *CLUSTERS, *SENTINELS)
 _BROKERS: Final = ("redis://", "rediss://", *SENTINELS, "amqp://", "amqps://", "pyamqp://")

@@ -14,11 +14,9 @@ from aiforge.core.events import decode as decode_event
 from aiforge.core.events import encode as encode_event
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.connection import Connection
-from worker.contract.conversations import GONE_MS
 from worker.contract.errors import Conflict, Gone, NotFound
 from worker.contract.keys import new_turn_id, shard_of, shard_of_id
-from worker.contract.link import Argument
+from worker.contract.memory.conversations import GONE_MS
 from worker.contract.queues import lane_of
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import (
@@ -34,6 +32,8 @@ from worker.contract.schemas import (
     TurnRequest,
     TurnState,
 )
+from worker.contract.server.connection import Connection
+from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
 from worker.contract.upkeep import WAKE_MS, Upkeep
 

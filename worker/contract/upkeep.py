@@ -9,10 +9,10 @@ import msgspec
 
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.connection import Connection
 from worker.contract.keys import Keys, is_batch, shard_of_id
-from worker.contract.link import Argument, checked
 from worker.contract.schemas import Stop
+from worker.contract.server.connection import Connection
+from worker.contract.server.link import Argument, checked
 from worker.contract.settings import ContractSettings
 
 WAKE_MS: Final = 5_000

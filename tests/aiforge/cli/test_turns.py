@@ -21,9 +21,9 @@ from aiforge.testing import FakeProvider, Gate, Reply, ToolCall
 from tests.aiforge.cli.command import FREE_PORTS, Desk, Ended, Room
 from tests.support.turns import DEAD
 from tests.support.waiting import wait_until
+from worker.contract.calls.providers import FAILURES, Wants
+from worker.contract.calls.providers import Ended as EndedCall
 from worker.contract.client import TurnClient
-from worker.contract.providers import FAILURES, Wants
-from worker.contract.providers import Ended as EndedCall
 from worker.contract.settings import ContractSettings
 
 ROOT: Final = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from decimal import Decimal
 from aiforge.core.types import ProviderCall, Usage
 from tests.chaos.evidence import Evidence
 from tests.chaos.guarantees.findings import Findings, call_of, completed, turn_of
-from worker.contract.usage import UsageRow
+from worker.contract.calls.usage import UsageRow
 
 
 def every_call_known(evidence: Evidence, found: Findings) -> None:

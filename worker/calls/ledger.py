@@ -1,0 +1,77 @@
+"""Tells the ledger of a turn's provider calls: each intended before its request, settled after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from aiforge.core.types import ProviderCall, Usage
+from worker import metrics
+from worker.calls.purse import Purse
+from worker.contract.batch.batches import Slice
+from worker.contract.calls.budget_limits import limit
+from worker.contract.store import Place, TurnStore
+from worker.running.specs import Specs
+
+
+class Recorder:
+    """The engine's `Recorder` for one turn or item; call number 1 was entered by the claim."""
+
+    def __init__(
+        self, store: TurnStore, owner: str, prefix: str, first: ProviderCall, purse: Purse | None = None
+    ) -> None:
+        """Call ids are `<prefix>.<number>`; `first` is what the claim enters but for its id; without a
+        `purse` no budget holds."""
+        self._purse = purse
+        self._store = store
+        self._owner = owner
+        self._prefix = prefix
+        self._number = 0
+        self.first = msgspec.structs.replace(first, call_id=f"{prefix}.1")
+        self._settled: list[ProviderCall] = []
+        self.made: list[ProviderCall] = []
+        """Every call of the turn that ended, in order, those before a pause included."""
+
+    def next_call_id(self) -> str:
+        self._number += 1
+        return f"{self._prefix}.{self._number}"
+
+    async def intend(self, call: ProviderCall, most: Callable[[], Usage]) -> None:
+        if self._purse is not None:
+            await self._purse.reserve(call, most)
+        if self._number > 1:
+            ended = list(self._settled)
+            await self._store.ledger(self._owner, settled=ended, intended=[call])
+            del self._settled[: len(ended)]
+
+    def settle(self, call: ProviderCall) -> None:
+        self._settled.append(call)
+        self.made.append(call)
+        metrics.count_call(call)
+        if self._purse is not None:
+            self._purse.settle(call)
+
+    def lose(self, calls: list[ProviderCall]) -> None:
+        """Take over what is left of an attempt that died: entered in the ledger, and never paid here."""
+        self._settled += calls
+
+    def take(self) -> list[ProviderCall]:
+        """Calls that ended and are not in the ledger yet; the caller enters them."""
+        settled, self._settled = self._settled, []
+        return settled
+
+
+def of_turn(store: TurnStore, place: Place, token: str, specs: Specs) -> Recorder:
+    """The recorder of a turn that is, or is about to be, claimed with this token."""
+    purse = specs.purses.of_turn(place.tenant, place.conversation_id) if specs.purses else None
+    return Recorder(store, place.turn_id, f"{place.turn_id}.{token}", specs.first_call, purse)
+
+
+def of_item(store: TurnStore, taken: Slice, index: int, specs: Specs) -> Recorder:
+    """The recorder of one item of a slice."""
+    cap = taken.defaults.max_cost
+    limits = [] if cap is None else [limit("max_usd", cap)]
+    purse = specs.purses.of_batch(taken.tenant, taken.batch_id, limits) if specs.purses else None
+    prefix = f"{taken.batch_id}.{taken.token}.{index}"
+    return Recorder(store, taken.batch_id, prefix, specs.first_call, purse)

@@ -1,0 +1,93 @@
+"""What a dead attempt's open calls are estimated to have cost: nobody is left who could tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from aiforge.core.completions import longest_answer
+from aiforge.core.events import Event, Reset, Token
+from aiforge.core.pricing import Price, price, price_list
+from aiforge.core.tokens import USUAL_ANSWER, estimate_usage
+from aiforge.core.types import ProviderCall, Usage
+from worker.contract.batch.batches import BatchStore, Slice
+from worker.contract.batch.line_schemas import LineItem
+from worker.contract.schemas import BatchItem, BatchRequest
+from worker.contract.store import Place, TurnStore
+
+Prices: TypeAlias = Mapping[str, Price]
+"""Own prices by model."""
+
+
+async def lost_calls(store: TurnStore, place: Place, prices: Prices) -> list[ProviderCall]:
+    """The open calls of a turn as `lost`: memory and message went in, what readers saw came out."""
+    opened = [call for call in await store.calls(place.turn_id) if call.outcome == "intended"]
+    if not opened:
+        return []
+    request, window, events = await store.left_behind(place)
+    sent = [{"content": message.content} for message in window] + [{"content": request.message}]
+    usage = estimate_usage(sent, None, _said(events))
+    return [_lost(call, request.model, usage, prices) for call in opened]
+
+
+async def lost_items(store: BatchStore, taken: Slice, prices: Prices) -> list[ProviderCall]:
+    """The open calls of a slice as `lost`: the item went in, and a usual answer came out."""
+    opened = {call.call_id: call for call in await store.calls(taken) if call.outcome == "intended"}
+    found: list[ProviderCall] = []
+    for index, item in taken.items:
+        asked = _asked(item, taken.defaults)
+        usage = estimate_usage([{"content": asked.text}], None, "")
+        usage = msgspec.structs.replace(
+            usage, output_tokens=min(USUAL_ANSWER, asked.max_tokens or USUAL_ANSWER)
+        )
+        prefix = f"{taken.batch_id}.{taken.token}.{index}."
+        found += [
+            _lost(call, asked.model, usage, prices)
+            for call_id, call in opened.items()
+            if call_id.startswith(prefix)
+        ]
+    return found
+
+
+def _lost(call: ProviderCall, named: str | None, usage: Usage, prices: Prices) -> ProviderCall:
+    """The first call was entered by the claim, before it was known which model the request has `named`."""
+    model = named if named is not None and call.call_id.endswith(".1") else call.model
+    return msgspec.structs.replace(
+        call,
+        outcome="lost",
+        model=model,
+        usage=usage,
+        cost=price(call.provider, model, usage, prices),
+        price_list=price_list(call.provider, model, prices),
+    )
+
+
+class _Asked(NamedTuple):
+    text: str | list[dict[str, Any]]
+    model: str | None
+    max_tokens: int | None
+
+
+class _Body(msgspec.Struct):
+    model: Any = None
+
+
+def _asked(item: BatchItem | LineItem, defaults: BatchRequest) -> _Asked:
+    if isinstance(item, BatchItem):
+        most = item.max_tokens if item.max_tokens is not None else defaults.max_tokens
+        return _Asked(item.message, item.model or defaults.model, most)
+    model = msgspec.json.decode(item.body, type=_Body).model
+    return _Asked(bytes(item.body).decode(), model, longest_answer(item.body))
+
+
+def _said(events: list[Event]) -> str:
+    """The tokens since the latest reset."""
+    texts: list[str] = []
+    for event in events:
+        if isinstance(event, Reset):
+            texts.clear()
+        elif isinstance(event, Token):
+            texts.append(event.text)
+    return "".join(texts)

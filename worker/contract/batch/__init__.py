@@ -1,0 +1,1 @@
+"""Batches: files of lines in, slices out to workers, rows and files back."""

@@ -1,0 +1,151 @@
+"""Batches for callers: the input is checked, the work stored, and workers are woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from aiforge.core.settings import AIForgeSettings
+from aiforge.tools import registry
+from worker.contract.batch.batches import BatchStore
+from worker.contract.batch.files import FileStore
+from worker.contract.batch.share import Share
+from worker.contract.checks import check_batch, check_key
+from worker.contract.errors import InvalidInput, NotFound
+from worker.contract.keys import is_batch_id, is_file_id
+from worker.contract.schemas import BATCH_OVER, Batch, BatchRequest, BatchRow
+from worker.contract.server.connection import Connection
+from worker.contract.settings import ContractSettings
+from worker.contract.wakeups.knock import Knocker
+from worker.contract.wakeups.wake import Waker
+
+NEWS_SECONDS: Final = 0.5
+
+
+class BatchClient:
+    """The part of `TurnClient` that is about batches; every method raises ContractError."""
+
+    def __init__(self, connection: Connection, settings: ContractSettings, waker: Waker | Knocker) -> None:
+        self.settings = settings
+        self.connection = connection
+        self.batches = BatchStore(connection, settings)
+        self.files = FileStore(connection, settings)
+        self._share = Share(connection, settings)
+        self._waker = waker
+        self._tools = registry.names(AIForgeSettings.load())
+
+    async def submit_batch(
+        self,
+        request: BatchRequest,
+        *,
+        batch_id: str | None = None,
+        tenant: str = "default",
+        idempotency_key: str | None = None,
+    ) -> Batch:
+        """Store all items, or the name of the file that holds them, then wake as many workers as can help.
+
+        Under a `batch_id` of one's own a repetition stores nothing twice.
+        With the same `idempotency_key` and request, the same batch is returned, marked `replayed`. Raises
+        InvalidInput or Conflict (`idempotency_mismatch`).
+        """
+        check_batch(request, self._tools)
+        if idempotency_key is not None:
+            check_key(idempotency_key)
+        if request.input_file_id is not None:
+            await self._check_input(request.input_file_id, tenant)
+        batch = await self.batches.create(request, tenant, batch_id, key=idempotency_key)
+        if not batch.replayed:
+            await self._offer(batch, tenant)
+        return batch
+
+    async def batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+        return await self.batches.get(_batch(batch_id), tenant)
+
+    async def latest_batches(
+        self, *, after: str | None = None, limit: int = 20, tenant: str = "default"
+    ) -> list[Batch]:
+        """Batches, the newest first, behind the one named by `after`."""
+        return await self.batches.page(tenant, after=None if after is None else _batch(after), limit=limit)
+
+    async def results(
+        self, batch_id: str, *, after: int = 0, limit: int = 1000, tenant: str = "default"
+    ) -> list[BatchRow]:
+        """Rows from index `after` on, up to the first unfinished one; of a batch that is over, all."""
+        return await self.batches.rows(_batch(batch_id), tenant, after, limit)
+
+    async def batch_events(
+        self, batch_id: str, *, after: int = 0, tenant: str = "default"
+    ) -> AsyncIterator[tuple[int, BatchRow | Batch]]:
+        """Rows as they come, numbered in that order and without the first `after`; how far the batch is
+        whenever that has changed, at most twice a second; at last the batch when it is over."""
+        told: tuple[object, ...] = ()
+        while True:
+            batch = await self.batch(batch_id, tenant=tenant)
+            rows = await self.batches.arrived(batch_id, after)
+            for row in rows:
+                after += 1
+                if row is not None:
+                    yield after, row
+            if rows:
+                continue
+            if batch.state in BATCH_OVER:
+                yield after, batch
+                return
+            now = (batch.state, batch.completed, batch.failed, batch.paused_at)
+            if now != told:
+                told = now
+                yield after, batch
+            await asyncio.sleep(NEWS_SECONDS)
+
+    async def cancel_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+        """Running items end, no further one begins; raises Conflict (`batch_over`)."""
+        step = await self.batches.cancel(_batch(batch_id), tenant)
+        batch = await self.batch(batch_id, tenant=tenant)
+        if step:
+            await self._offer(batch, tenant)
+        return batch
+
+    async def pause_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+        """Let no further item begin; the batch's time goes on. Raises Conflict (`batch_not_running`)."""
+        await self.batches.pause(_batch(batch_id), tenant, pause=True)
+        return await self.batch(batch_id, tenant=tenant)
+
+    async def resume_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+        """Let a paused batch go on; raises Conflict (`batch_not_running`)."""
+        await self.batches.pause(_batch(batch_id), tenant, pause=False)
+        return await self._offered(batch_id, tenant)
+
+    async def retry_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+        """Run again what has failed, or was never run; Conflict (`batch_running`, `nothing_to_retry`)."""
+        await self.batches.retry(_batch(batch_id), tenant)
+        return await self._offered(batch_id, tenant)
+
+    async def delete_batch(self, batch_id: str, *, tenant: str = "default") -> None:
+        """Forget a batch that is over, its rows and its calls; raises Conflict (`batch_running`)."""
+        await self.batches.delete(_batch(batch_id), tenant)
+        await self._share.leave(batch_id, tenant, for_good=True)
+
+    async def _offered(self, batch_id: str, tenant: str) -> Batch:
+        batch = await self.batch(batch_id, tenant=tenant)
+        await self._offer(batch, tenant)
+        return batch
+
+    async def _offer(self, batch: Batch, tenant: str) -> None:
+        """Let a batch take part in the sharing of slots, and wake as many workers as can help."""
+        await self._share.join(batch.batch_id, tenant, expires_at=batch.expires_at)
+        self._waker.wake(batch.batch_id, times=await self.batches.waiting(batch.batch_id))
+
+    async def _check_input(self, file_id: str, tenant: str) -> None:
+        try:
+            file = await self.files.get(file_id, tenant) if is_file_id(file_id) else None
+        except NotFound:
+            file = None
+        if file is None or file.purpose != "batch":
+            raise InvalidInput(f"there is no file {file_id[:64]!r} with purpose batch", param="input_file_id")
+
+
+def _batch(identifier: str) -> str:
+    if not is_batch_id(identifier):
+        raise NotFound(f"batch {identifier[:64]!r} does not exist")
+    return identifier

@@ -1,0 +1,140 @@
+"""Where the bytes of files are kept: in Redis, in compressed pieces, or at a URL that fsspec knows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import fsspec
+
+from aiforge.core.types import ConfigError
+from worker.contract.errors import ContractError, NotFound, Unavailable
+from worker.contract.keys import Keys
+from worker.contract.server.connection import Connection
+
+PIECE: Final = 1024 * 1024
+"""Bytes that are stored and read at a time."""
+UPLOAD_TTL_MS: Final = 3_600_000
+_FASTEST: Final = 1
+T = TypeVar("T")
+
+
+class Writing(Protocol):
+    """A file whose bytes are on their way; all pieces but the last have `PIECE` bytes."""
+
+    async def put(self, number: int, piece: bytes) -> None: ...
+    async def close(self) -> None: ...
+    async def abandon(self) -> None: ...
+
+
+class Shelf(Protocol):
+    """Keeps bytes under file ids."""
+
+    place: str
+    """What a file's record says of where its bytes are; '' is Redis itself."""
+
+    async def open(self, file_id: str) -> Writing: ...
+    def read(self, file_id: str, pieces: int) -> AsyncIterator[bytes]: ...
+    async def drop(self, file_id: str) -> None: ...
+
+
+class RedisShelf:
+    """Pieces in a list, beside the record of the file and gone with it."""
+
+    place = ""
+
+    def __init__(self, connection: Connection, keys: Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+
+    async def open(self, file_id: str) -> Writing:
+        return _RedisWriting(self._connection, self._keys.pieces(file_id))
+
+    async def read(self, file_id: str, pieces: int) -> AsyncIterator[bytes]:
+        for number in range(pieces):
+            piece = await self._connection.command("LINDEX", self._keys.pieces(file_id), number)
+            if piece is None:
+                raise NotFound(f"file {file_id!r} was deleted while it was read")
+            yield await asyncio.to_thread(zlib.decompress, piece)
+
+    async def drop(self, file_id: str) -> None:
+        """The script that deletes the record deletes the pieces."""
+
+
+class _RedisWriting:
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+
+    async def put(self, number: int, piece: bytes) -> None:
+        packed = await asyncio.to_thread(zlib.compress, piece, _FASTEST)
+        await self._connection.run("file_piece", [self._name], [number, UPLOAD_TTL_MS, packed])
+
+    async def close(self) -> None:
+        """Every piece is stored already."""
+
+    async def abandon(self) -> None:
+        """An upload that is never sealed disappears by itself."""
+
+
+class UrlShelf:
+    """One object a file, below a URL; it is there whole or not at all."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.place = url
+        try:
+            self._files, root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+        except (ValueError, ImportError) as error:
+            raise ConfigError(f"AIFORGE_FILES_URL: {error}") from None
+        self._folder = f"{root.rstrip('/')}/{namespace}"
+
+    async def open(self, file_id: str) -> Writing:
+        def opened() -> Any:
+            self._files.makedirs(self._folder, exist_ok=True)
+            return self._files.open(self._path(file_id), "wb", autocommit=False)
+
+        return _UrlWriting(await _aside(opened))
+
+    async def read(self, file_id: str, pieces: int) -> AsyncIterator[bytes]:
+        source = await _aside(lambda: self._files.open(self._path(file_id), "rb"), missing=NotFound)
+        try:
+            while piece := await _aside(lambda: source.read(PIECE)):
+                yield piece
+        finally:
+            await _aside(source.close)
+
+    async def drop(self, file_id: str) -> None:
+        with contextlib.suppress(NotFound):
+            await _aside(lambda: self._files.rm_file(self._path(file_id)), missing=NotFound)
+
+    def _path(self, file_id: str) -> str:
+        return f"{self._folder}/{file_id}"
+
+
+class _UrlWriting:
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    async def put(self, number: int, piece: bytes) -> None:
+        await _aside(lambda: self._target.write(piece))
+
+    async def close(self) -> None:
+        await _aside(self._target.close)
+        await _aside(self._target.commit)
+
+    async def abandon(self) -> None:
+        with contextlib.suppress(Unavailable):
+            await _aside(self._target.discard)
+
+
+async def _aside(work: Callable[[], T], missing: type[ContractError] = Unavailable) -> T:
+    """What blocks, in a thread; raises `missing` when there is no such file, Unavailable for all else."""
+    try:
+        return await asyncio.to_thread(work)
+    except FileNotFoundError as error:
+        raise missing(f"AIFORGE_FILES_URL: {error}") from None
+    except Exception as error:  # each kind of store has errors of its own
+        raise Unavailable(f"AIFORGE_FILES_URL: {type(error).__name__}: {error}") from error

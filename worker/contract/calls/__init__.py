@@ -1,0 +1,1 @@
+"""Provider calls: what they may take, what they took, and how the models are."""

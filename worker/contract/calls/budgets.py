@@ -1,0 +1,161 @@
+"""Budgets: how many requests, tokens and USD a tenant, a conversation or a batch may take.
+
+Before a provider call the most that it can take is reserved in every budget that holds for it; afterwards
+what it really took stands there instead. So calls under way at the same time cannot overspend together, and
+what a dead worker had reserved comes back by itself. All budgets of a tenant have one hash tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import msgspec
+
+from aiforge.core.types import ProviderCall
+from worker.contract import records
+from worker.contract.calls.budget_limits import Limit, Measure, limits
+from worker.contract.errors import LimitExceeded
+from worker.contract.keys import Keys
+from worker.contract.server.connection import Connection
+from worker.contract.server.link import Argument
+from worker.contract.settings import ContractSettings
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """A limit of one owner: `tenant`, `conversation:<id>` or `batch:<id>`."""
+
+    scope: str
+    limit: Limit
+
+
+class Rules:
+    """The budgets that hold for whom, as the settings say."""
+
+    def __init__(self, settings: ContractSettings) -> None:
+        self._limits = {owner: limits(written) for owner, written in settings.budgets.items()}
+
+    def of(
+        self,
+        tenant: str,
+        *,
+        conversation_id: str | None = None,
+        batch_id: str | None = None,
+        batch_limits: Sequence[Limit] = (),
+    ) -> list[Budget]:
+        """Every budget that holds for a provider call; a tenant's own limits stand in for those of all."""
+        of_tenant = self._limits.get(f"tenant:{tenant}", self._limits.get("tenant", []))
+        found = [Budget("tenant", limit) for limit in of_tenant]
+        if conversation_id is not None:
+            scope = f"conversation:{conversation_id}"
+            found += [Budget(scope, limit) for limit in self._limits.get("conversation", [])]
+        if batch_id is not None:
+            scope = f"batch:{batch_id}"
+            found += [Budget(scope, limit) for limit in (*self._limits.get("batch", []), *batch_limits)]
+        return found
+
+
+class Need(msgspec.Struct, frozen=True):
+    """The most that a call can take."""
+
+    tokens: int
+    usd: Decimal | None
+    """None where no price is known: a budget of USD cannot hold it."""
+
+    def of(self, measure: Measure) -> int:
+        match measure:
+            case "requests":
+                return 1
+            case "tokens":
+                return self.tokens
+            case "usd":
+                return records.units(self.usd)
+
+
+class Exceeded(msgspec.Struct, frozen=True):
+    """The budget that has no room. `retry_after` is in seconds, None where waiting does not help."""
+
+    budget: Budget
+    used: int
+    held: int
+    retry_after: float | None
+
+    def __str__(self) -> str:
+        limit = self.budget.limit
+        owner = self.budget.scope.replace(":", " ", 1)
+        held = f" and {limit.shown(self.held)} reserved by calls under way" if self.held else ""
+        return (
+            f"{limit.name} of the {owner} is {limit.shown(limit.amount)}: {limit.shown(self.used)} used{held}"
+        )
+
+
+class BudgetStore:
+    """Typed access to budgets; safe to share within one event loop."""
+
+    def __init__(self, connection: Connection, settings: ContractSettings) -> None:
+        self._connection = connection
+        self._keys = Keys(settings.namespace)
+
+    async def reserve(
+        self, tenant: str, call_id: str, budgets: Sequence[Budget], need: Need, *, seconds: float
+    ) -> Exceeded | None:
+        """Reserve for a call that takes at most `seconds`; None when every budget has room."""
+        arguments: list[Argument] = [call_id, int(seconds * 1000), self._keys.budget(tenant, "")]
+        for budget in budgets:
+            limit = budget.limit
+            arguments += [
+                budget.scope, limit.measure, limit.seconds, limit.amount, need.of(limit.measure),
+            ]  # fmt: skip
+        answer, *why = await self._connection.run("budget_reserve", self._of(tenant), arguments)
+        if answer == b"reserved":
+            return None
+        number, used, held, left_ms = (int(value) for value in why)
+        retry_after = left_ms / 1000 if left_ms else None
+        return Exceeded(budgets[number], used, held, retry_after)
+
+    async def settle(self, tenant: str, calls: Sequence[ProviderCall]) -> None:
+        """Write down what calls really took, also those that failed or were lost."""
+        arguments: list[Argument] = [self._keys.budget(tenant, "")]
+        for call in calls:
+            usage = call.usage
+            tokens = usage.input_tokens + usage.output_tokens if usage else 0
+            arguments += [call.call_id, 1, tokens, records.units(call.cost)]
+        await self._connection.run("budget_settle", self._of(tenant), arguments)
+
+    async def forget(self, tenant: str, scope: str) -> None:
+        """Erase what an owner has used; its calls under way bring nothing of it back."""
+        arguments = [scope, self._keys.budget(tenant, "")]
+        await self._connection.run("budget_forget", self._of(tenant), arguments)
+
+    async def check(self, tenant: str, budgets: Sequence[Budget]) -> None:
+        """Raises LimitExceeded when nothing more can be taken of one of these budgets now."""
+        now, amounts = await self._standing(tenant, budgets)
+        for budget, used in zip(budgets, amounts, strict=True):
+            if used >= budget.limit.amount:
+                seconds = budget.limit.seconds
+                left = seconds - now % seconds if seconds else None
+                raise LimitExceeded(str(Exceeded(budget, used, 0, left)), retry_after=left)
+
+    async def used(self, tenant: str, budget: Budget) -> int:
+        """What stands in a budget's present window without what is held for calls under way."""
+        _, (used,) = await self._standing(tenant, [budget])
+        return used
+
+    async def _standing(self, tenant: str, budgets: Sequence[Budget]) -> tuple[int, list[int]]:
+        """Redis's time in Unix seconds, and what stands in each budget's present window then."""
+        commands: list[Sequence[Argument]] = [("TIME",)]
+        for budget in budgets:
+            field = f"{budget.limit.measure}:{budget.limit.seconds}"
+            name = self._keys.budget(tenant, budget.scope)
+            commands.append(("HMGET", name, f"{field}:used", f"{field}:window"))
+        (seconds, _), *known = await self._connection.commands(commands)
+        now = int(seconds)
+        windows = [now // budget.limit.seconds if budget.limit.seconds else 0 for budget in budgets]
+        amounts = [
+            int(used) if used is not None and int(written) == window else 0
+            for (used, written), window in zip(known, windows, strict=True)
+        ]
+        return now, amounts
+
+    def _of(self, tenant: str) -> list[str]:
+        return [self._keys.reserved(tenant), self._keys.until(tenant)]

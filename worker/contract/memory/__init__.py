@@ -1,0 +1,1 @@
+"""Conversations: what they remember, their past, and how they are moved."""

@@ -1,0 +1,1 @@
+"""Schedules: templates that cron posts again and again."""

@@ -1,0 +1,178 @@
+"""The one connection to Redis: scripts loaded, replies repeated safely, foreign errors translated."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain, repeat
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import redis.asyncio as redis
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    ConnectionError,  # noqa: A004  # redis's own
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import TimeoutError as ConnectTimeoutError
+
+from aiforge.core.topology import Address, Topology, topology_of
+from worker.contract.errors import Unavailable
+from worker.contract.server.cluster import Cluster
+from worker.contract.server.link import Argument, Link, Reply, checked
+from worker.contract.server.lua import load_scripts
+from worker.contract.server.servers import Open, opener, primary_opener
+
+_PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError, ClusterDownError, TryAgainError)
+"""Of Redis's own errors those that say: not now. A master that is down is a cluster that is."""
+_BUSY: Final = "BUSY "
+"""How the error begins that every command gets while somebody's script runs; redis-py has no class for it."""
+COMMAND_SECONDS: Final = 2.5
+PATIENCE_SECONDS: Final = 3.5
+"""No repetition begins later than this: with the command's own time a caller waits 6 s at most."""
+_PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
+"""Seconds before each repetition, the last one again and again; every script can be repeated, so a
+lost reply is asked for again."""
+
+
+def check_url(url: str) -> None:
+    """Raises ValueError when this URL cannot say where a Redis is."""
+    topology = topology_of(url)
+    if topology.kind == "server":
+        _check_server_url(url)
+        return
+    for address in topology.addresses:
+        _check_server_url(topology.at(address))
+        _check_server_url(topology.sentinel_at(address))
+
+
+def _check_server_url(url: str) -> None:
+    path = urlsplit(url).path.strip("/")
+    if path and not url.startswith("unix:") and not path.isdecimal():
+        raise ValueError(f"names its database by a number, unlike {path!r}")
+    try:
+        pool: Any = redis.ConnectionPool.from_url(url)
+        pool.make_connection()
+    except TypeError as error:
+        raise ValueError(str(error).partition("() ")[2]) from None
+
+
+class Connection:
+    """Redis for one event loop: the scripts, and reads."""
+
+    def __init__(self, url: str, *, timeout: float = COMMAND_SECONDS) -> None:
+        """`timeout` is how many seconds one command may take, connecting included."""
+        self.url = url
+        self._timeout = timeout
+        self.scripts = load_scripts()
+        self._topology = topology_of(url)
+        self._link, self.open = _places(self._topology, timeout)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def run(self, name: str, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        """Run a script; a passing fault is waited out for 3.5 s, then Unavailable is raised."""
+        (reply,) = await self.run_many([(name, keys, arguments)])
+        return checked(reply)
+
+    async def command(self, *parts: Argument) -> Reply:
+        """Run one read command under the same rules."""
+        (reply,) = await self.commands([parts])
+        return reply
+
+    async def commands(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        """Run several read commands in one pipeline."""
+        return await self._patiently(lambda: self._ask(commands))
+
+    async def run_many(self, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Reply]:
+        """Run several scripts in one pipeline; a script's own error stands in its place."""
+        return await self._patiently(lambda: self._run(calls))
+
+    async def _run(self, calls: Sequence[tuple[str, Sequence[str], Sequence[Argument]]]) -> list[Reply]:
+        replies = await self._link.ask(
+            ("EVALSHA", self.scripts[name].digest, len(keys), *keys, *arguments)
+            for name, keys, arguments in calls
+        )
+        for index, reply in enumerate(replies):
+            if isinstance(reply, NoScriptError):
+                name, keys, arguments = calls[index]
+                (replies[index],) = await self._link.ask(
+                    [("EVAL", self.scripts[name].text, len(keys), *keys, *arguments)]
+                )
+        for reply in replies:
+            if _passes(reply) or _refuses_writes(reply):
+                raise reply
+        return replies
+
+    async def _ask(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        return [checked(reply) for reply in await self._link.ask(commands)]
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[list[Reply]]]) -> list[Reply]:
+        limit = time.monotonic() + PATIENCE_SECONDS
+        pauses = chain(_PAUSES, repeat(_PAUSES[-1]))
+        while True:
+            pause = next(pauses)
+            try:
+                async with asyncio.timeout(self._timeout):
+                    return await attempt()
+            except (*_PASSING, ResponseError, TimeoutError) as error:
+                if isinstance(error, TimeoutError) or self._demoted(error):
+                    self._link.drop()
+                elif _refuses_writes(error):
+                    raise Unavailable(f"Redis cannot store more: {error}") from None
+                elif not _passes(error):
+                    raise
+                if time.monotonic() + pause > limit:
+                    why = str(error) or f"no reply within {self._timeout:g} s"
+                    raise Unavailable(f"Redis at {self.shown} does not answer: {why}") from None
+            await asyncio.sleep(pause)
+
+    @property
+    def shown(self) -> str:
+        """The URL without passwords."""
+        scheme, _, rest = self.url.partition("?")[0].partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+
+    def _demoted(self, error: Exception) -> bool:
+        """Whether a server refuses writes because another has taken over, and that one can be found."""
+        return isinstance(error, ReadOnlyError) and self._topology.kind != "server"
+
+
+def _places(topology: Topology, timeout: float) -> tuple[Link | Cluster, Open]:
+    """What commands are asked of, and what opens a further connection for one who reads what is pushed."""
+    if topology.kind == "cluster":
+
+        def at(address: Address) -> Open:
+            return opener(topology.at(address), timeout)
+
+        cluster = Cluster(topology.addresses, at, _place_of_key)
+        return cluster, cluster.open
+    open_one = (
+        opener(topology.url, timeout) if topology.kind == "server" else primary_opener(topology, timeout)
+    )
+    return Link(open_one), open_one
+
+
+def _place_of_key(command: Sequence[Argument]) -> int:
+    """A script's first key stands behind its digest or text and the number of its keys."""
+    return 3 if command[0] in ("EVALSHA", "EVAL") else 1
+
+
+def _passes(reply: object) -> bool:
+    """Whether this is an error that a repetition may not meet again."""
+    return isinstance(reply, _PASSING) or (isinstance(reply, ResponseError) and str(reply).startswith(_BUSY))
+
+
+def _refuses_writes(reply: object) -> bool:
+    """Memory or disk is full, or this is a replica; also as a script's own error, which quotes the code."""
+    return isinstance(reply, ResponseError) and (
+        isinstance(reply, (OutOfMemoryError, ReadOnlyError))
+        or any(code in str(reply) for code in ("OOM ", "MISCONF ", "NOREPLICAS "))
+    )

@@ -1,0 +1,1 @@
+"""The pools that Celery runs tasks in."""

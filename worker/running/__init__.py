@@ -1,0 +1,1 @@
+"""Runs turns, slices and steps: claim, engine, commit."""

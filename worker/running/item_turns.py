@@ -1,0 +1,130 @@
+"""Runs items that continue a conversation: each is a turn of it, with a turn's memory, ledger and fence."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from typing import Final, NamedTuple, Protocol
+
+from aiforge.core.types import AIForgeError, ConfigError, ProviderCall
+from worker.contract import records
+from worker.contract.batch.batches import Slice
+from worker.contract.errors import Conflict, Gone, NotFound, Unavailable
+from worker.contract.readers import Reader
+from worker.contract.schemas import BatchItem, Turn, TurnRequest, TurnState
+from worker.contract.store import Place, TurnStore, keyed_place
+from worker.patience import patiently
+from worker.suspects.quarantine import Wakes
+
+LOOK_SECONDS: Final = 5.0
+"""How often a turn is looked at whose end nobody tells of."""
+BUSY_SECONDS: Final = 600.0
+"""How long an item waits for other turns of its conversation, from when it joined their line."""
+_log = logging.getLogger(__name__)
+
+
+class ConversationErasedError(AIForgeError):
+    """The conversation was erased while an item of it was a turn."""
+
+    code = "conversation_erased"
+
+
+class ConversationBusyError(AIForgeError):
+    """Other turns of the conversation left an item no room."""
+
+    code = "conversation_busy"
+    retryable = True
+
+
+class Runs(Protocol):
+    """What runs a turn."""
+
+    async def once(self, place: Place) -> None: ...
+
+
+class TurnEnded(NamedTuple):
+    """How the turn of an item ended, and all provider calls in its ledger."""
+
+    turn: Turn
+    calls: list[ProviderCall]
+    failure: AIForgeError | None
+    """Why it was ended here, if it was."""
+
+
+class ItemTurns:
+    """Takes items to their turns' ends, in the slots of their slices."""
+
+    def __init__(self, store: TurnStore, turns: Runs, waker: Wakes) -> None:
+        self._store = store
+        self._turns = turns
+        self._waker = waker
+        self._reader = Reader(store.connection, store.keys)
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+    async def run(self, taken: Slice, index: int, item: BatchItem) -> TurnEnded:
+        """Raises ConversationErasedError. Repeated, also elsewhere, it finds the same turn again."""
+        assert item.conversation is not None
+        key = f"{taken.batch_id}.{index}.{taken.retried}"
+        place = keyed_place(taken.tenant, item.conversation, key)
+        request = _request(taken, item)
+        digest = hashlib.sha256(records.encode(request)).hexdigest()[:32]
+        failure: AIForgeError | None = None
+        try:
+            _, turn = await patiently(lambda: self._store.submit(place, request, digest=digest, keyed=True))
+            while not turn.finished:
+                failure = await self._further(place, turn) or failure
+                turn = await patiently(lambda: self._store.turn(place.turn_id, place.tenant))
+        except (Gone, NotFound):
+            raise ConversationErasedError(f"conversation {item.conversation!r} was erased") from None
+        return TurnEnded(turn, await patiently(lambda: self._store.calls(place.turn_id)), failure)
+
+    async def _further(self, place: Place, turn: Turn) -> AIForgeError | None:
+        """Run the turn, or wait for whoever does; why, where it has to be given up instead."""
+        if turn.state is TurnState.REQUIRES_ACTION:
+            await self._cancel(place, turn)
+            return ConfigError("a tool asks a human, which an item of a batch cannot do")
+        if turn.state is TurnState.QUEUED:
+            await self._attempt(place)
+            if time.time() - turn.created_at > BUSY_SECONDS:
+                await self._cancel(place, turn)
+                return ConversationBusyError(f"conversation {place.conversation_id!r} is busy with others")
+        with contextlib.suppress(Unavailable):
+            await self._reader.wait(place.turn_id, LOOK_SECONDS)
+        return None
+
+    async def _attempt(self, place: Place) -> None:
+        """One attempt, which ends in its own way when the slice has to be let go of: it has its own lease."""
+        attempt = asyncio.create_task(self._turns.once(place))
+        try:
+            await asyncio.shield(attempt)
+        except Unavailable:
+            _log.warning("turn_not_claimed", extra={"turn": place.turn_id})
+        except asyncio.CancelledError:
+            await asyncio.wait([attempt])
+            raise
+
+    async def _cancel(self, place: Place, turn: Turn) -> None:
+        with contextlib.suppress(Conflict):
+            following = await patiently(lambda: self._store.cancel(place, expected=turn.state))
+            if following is not None:
+                self._waker.wake(following)
+
+
+def _request(taken: Slice, item: BatchItem) -> TurnRequest:
+    """The item with what the batch says for all of them; the rest is the conversation's to say."""
+    batch = taken.defaults
+    return TurnRequest(
+        message=item.message,
+        system_prompt=batch.system_prompt if item.system_prompt is None else item.system_prompt,
+        model=batch.model if item.model is None else item.model,
+        temperature=batch.temperature if item.temperature is None else item.temperature,
+        max_tokens=batch.max_tokens if item.max_tokens is None else item.max_tokens,
+        tools=batch.tools if item.tools is None else item.tools,
+        metadata=batch.metadata if item.metadata is None else item.metadata,
+        on_busy="enqueue",
+    )

@@ -1,0 +1,351 @@
+"""Runs turns: claim, engine, commit; and what happens instead when something goes wrong between them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Literal, assert_never
+
+import msgspec
+
+from aiforge.core.events import (
+    Cancelled,
+    Done,
+    Error,
+    Event,
+    Failed,
+    Message,
+    Preamble,
+    RequiresAction,
+    Reset,
+    Token,
+    encode,
+)
+from aiforge.core.types import AIForgeError, ProviderCall
+from aiforge.modules.chat.agent import TurnResult
+from worker import metrics
+from worker.calls import ledger
+from worker.calls.ledger import Recorder
+from worker.calls.lost import lost_calls
+from worker.contract.errors import NotFound, Unavailable
+from worker.contract.records import TurnOutcome, spent
+from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage, TurnFailure, TurnState
+from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
+from worker.patience import patiently
+from worker.running import engine
+from worker.running.journal import Journal
+from worker.running.specs import Specs, stored
+from worker.running.stream import BEYOND, Flusher, Stream
+from worker.running.summaries import shortened
+from worker.suspects.quarantine import DEAD, Quarantine, Wakes
+from worker.upkeep.leases import REASONS, Held, Leases
+
+_log = logging.getLogger(__name__)
+_LANE = Lane.CHAT.value
+
+
+class TurnRunner:
+    """Runs turns on one event loop; every method is called there."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        store: TurnStore,
+        flusher: Flusher,
+        leases: Leases,
+        specs: Specs,
+        waker: Wakes,
+        quarantine: Quarantine,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._worker = worker
+        self._store = store
+        self._flusher = flusher
+        self._leases = leases
+        self._specs = specs
+        self._waker = waker
+        self._quarantine = quarantine
+        self._draining = draining
+        self._attempts = Attempts(store=store, flusher=flusher, specs=specs, waker=waker)
+
+    async def run(self, turn_id: str) -> None:
+        """Run a turn, then the conversation's waiting ones while this worker takes work."""
+        try:
+            place: Place | None = await self._store.place(turn_id)
+        except NotFound:
+            metrics.DROPPED.labels("unknown").inc()
+            return
+        while place is not None and not self._draining():
+            following = await self._run(place)
+            place = place._replace(turn_id=following) if following is not None else None
+        if place is not None:
+            self._waker.wake(place.turn_id)
+
+    async def once(self, place: Place) -> None:
+        """One attempt; a worker is woken for the conversation's next turn when this one ended."""
+        following = await self._run(place)
+        if following is not None:
+            self._waker.wake(following)
+
+    async def _run(self, place: Place) -> str | None:
+        """One attempt; returns the conversation's next turn when this one ended."""
+        token = new_token()
+        recorder = ledger.of_turn(self._store, place, token, self._specs)
+        claim = await self._store.claim(place, self._worker, recorder.first, token)
+        if isinstance(claim, Refused):
+            metrics.DROPPED.labels(claim.why).inc()
+            return None
+        metrics.QUEUE_SECONDS.labels(_LANE).observe(claim.waited)
+        with (
+            metrics.IN_FLIGHT.labels(_LANE).track_inprogress(),
+            metrics.TURN_SECONDS.labels(_LANE).time(),
+            self._leases.hold(place.turn_id, claim.fence) as held,
+        ):
+            if claim.stop is not None:
+                held.stop(REASONS[claim.stop])
+            if claim.suspect:
+                return await self._apart(claim, recorder, held)
+            return await self._attempts.run(claim, recorder, held)
+
+    async def _apart(self, claim: Claim, recorder: Recorder, held: Held) -> str | None:
+        """One attempt in a process of its own; when that died or was killed, its end is written here."""
+        left = await self._quarantine.run(claim, held)
+        if left.ended is not None:
+            return left.ended.following
+        calls = await patiently(lambda: self._lost(claim.place)) if left.begun else []
+        if left.begun and held.reason is None:
+            return await self._bury(claim, calls)
+        recorder.lose(calls)
+        attempt = Attempt(claim, recorder, self._flusher)
+        attempt.stream.sent = BEYOND
+        held.reason = held.reason or "handed_back"
+        return await self._attempts.stop(attempt, held)
+
+    async def _lost(self, place: Place) -> list[ProviderCall]:
+        """The calls that a process of its own has left open."""
+        calls = await lost_calls(self._store, place, self._specs.prices)
+        if self._specs.purses is not None:
+            await self._specs.purses.charge(place.tenant, calls)
+        return calls
+
+    async def _bury(self, claim: Claim, calls: list[ProviderCall]) -> str | None:
+        """The turn killed its process: that is its end."""
+        events: list[Event] = [Error(DEAD.code, DEAD.message), Failed(DEAD.code, DEAD.message)]
+        answer, following = await patiently(
+            lambda: self._store.requeue(claim.place, claim.fence, calls=calls, died=DEAD, events=events)
+        )
+        metrics.TURNS.labels(_LANE, "failed" if answer == "dead" else "refused").inc()
+        if answer == "dead":
+            metrics.count_failure(_LANE, DEAD.code)
+        return following
+
+
+class Attempts:
+    """Takes a turn that was claimed to its end, whichever that is; also in a process of its own."""
+
+    def __init__(self, *, store: TurnStore, flusher: Flusher, specs: Specs, waker: Wakes) -> None:
+        self._store = store
+        self._flusher = flusher
+        self._specs = specs
+        self._waker = waker
+
+    async def run(self, claim: Claim, recorder: Recorder, held: Held) -> str | None:
+        """Returns the conversation's next turn when this one ended."""
+        attempt = Attempt(claim, recorder, self._flusher)
+        return await self._end(attempt, held, await self._engine(attempt, held))
+
+    async def _engine(self, attempt: Attempt, held: Held) -> TurnResult | Exception | None:
+        """The engine's result or error, or None when the attempt was stopped."""
+        attempt.stream.on_lost = lambda: held.stop("lost")
+        task = asyncio.create_task(self._answer(attempt))
+        held.follow(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        return None if task.cancelled() else task.exception() or task.result()  # type: ignore[return-value]
+
+    async def _answer(self, attempt: Attempt) -> TurnResult:
+        claim, recorder = attempt.claim, attempt.recorder
+        journal = Journal(self._store, claim, recorder, lost=attempt.stream.on_lost)
+        spec = await shortened(
+            self._specs.of_turn(claim, journal),
+            claim,
+            self._store,
+            emit=attempt.emit,
+            recorder=recorder,
+            lost=attempt.stream.on_lost,
+        )
+        return await engine.answer(spec, claim.place.conversation_id, emit=attempt.emit, recorder=recorder)
+
+    async def _end(self, attempt: Attempt, held: Held, ended: TurnResult | Exception | None) -> str | None:
+        match ended:
+            case TurnResult(pending=None):
+                return await self._complete(attempt, ended)
+            case TurnResult():
+                return await self._pause(attempt, ended)
+            case None:
+                return await self.stop(attempt, held)
+            case AIForgeError():
+                failure = TurnFailure(ended.code, str(ended), ended.retryable)
+            case _:
+                _log.error("turn_crashed", exc_info=ended, extra={"turn": attempt.claim.place.turn_id})
+                failure = TurnFailure("internal_error", "the worker met an error of its own", retryable=True)
+        return await self._fail(attempt, failure)
+
+    async def _complete(self, attempt: Attempt, result: TurnResult) -> str | None:
+        outcome = attempt.outcome(answer=result.answer, model=result.model)
+        messages = stored(result.messages, attempt.claim.place.turn_id)
+        events: list[Event] = [Message(result.answer, iteration_limit=result.iteration_limit), Done()]
+        return await self._commit(attempt, TurnState.COMPLETED, outcome, messages, events)
+
+    async def _pause(self, attempt: Attempt, result: TurnResult) -> str | None:
+        """A human is asked; until the answer comes nothing of the turn is kept here."""
+        asked = result.pending
+        assert asked is not None
+        paused = Paused(
+            messages=result.messages,
+            question=msgspec.convert(asked.model_dump(), Question),
+            calls=attempt.recorder.made,
+        )
+        calls = attempt.calls()
+        unsent = await self._flusher.take(attempt.stream)
+        unsent.append(encode(RequiresAction(asked.question_id, asked.kind, asked.text)))
+
+        async def pause() -> Literal["ok", "refused"] | Stop:
+            return await self._store.pause(
+                attempt.claim, paused, events=unsent, position=attempt.stream.sent, calls=calls
+            )
+
+        answer = await patiently(pause)
+        if answer in ("ok", "refused"):
+            metrics.TURNS.labels(_LANE, "requires_action" if answer == "ok" else "refused").inc()
+            return None
+        return await self._cancelled(attempt, keep=answer != "rollback")
+
+    async def _fail(self, attempt: Attempt, failure: TurnFailure) -> str | None:
+        metrics.count_failure(_LANE, failure.code)
+        events: list[Event] = [
+            Error(failure.code, failure.message, failure.retryable),
+            Failed(failure.code, failure.message),
+        ]
+        return await self._commit(attempt, TurnState.FAILED, attempt.outcome(error=failure), [], events)
+
+    async def stop(self, attempt: Attempt, held: Held) -> str | None:
+        """End an attempt that was told to, as its reason demands."""
+        match held.reason:
+            case "cancelled" | "rolled_back":
+                return await self._cancelled(attempt, keep=held.reason == "cancelled")
+            case "handed_back":
+                await self._hand_back(attempt)
+            case "lost" | None:
+                calls = attempt.calls()
+                if calls:
+                    await patiently(
+                        lambda: self._store.ledger(attempt.claim.place.turn_id, settled=calls, intended=[])
+                    )
+                metrics.TURNS.labels(_LANE, "lost").inc()
+            case _:
+                assert_never(held.reason)
+        return None
+
+    async def _cancelled(self, attempt: Attempt, *, keep: bool) -> str | None:
+        """What the reader saw of the answer stays in memory, marked as stopped; or nothing does."""
+        partial, turn_id = attempt.text if keep else "", attempt.claim.place.turn_id
+        messages = [
+            StoredMessage(role="user", content=attempt.claim.request.message, turn_id=turn_id),
+            StoredMessage(role="assistant", content=partial, turn_id=turn_id, stopped=True),
+        ]
+        events: list[Event] = [Message(partial, stopped=True), Cancelled()] if partial else [Cancelled()]
+        outcome = attempt.outcome(
+            answer=partial or None, error=TurnFailure("cancelled", "the turn was cancelled")
+        )
+        return await self._commit(attempt, TurnState.CANCELLED, outcome, messages if partial else [], events)
+
+    async def _hand_back(self, attempt: Attempt) -> None:
+        place, calls = attempt.claim.place, attempt.calls()
+        try:
+            answer, _ = await self._store.requeue(place, attempt.claim.fence, calls=calls)
+        except Unavailable:
+            _log.warning("turn_not_handed_back", extra={"turn": place.turn_id})
+            return
+        metrics.TURNS.labels(_LANE, "handed_back").inc()
+        if answer == "queued":
+            self._waker.wake(place.turn_id)
+
+    async def _commit(
+        self,
+        attempt: Attempt,
+        state: TurnState,
+        outcome: TurnOutcome,
+        messages: list[StoredMessage],
+        events: list[Event],
+    ) -> str | None:
+        calls = attempt.calls()
+        unsent = await self._flusher.take(attempt.stream)
+        unsent += [encode(event) for event in events]
+
+        async def finish() -> Finished:
+            return await self._store.finish(
+                attempt.claim,
+                state,
+                outcome,
+                messages=messages,
+                events=unsent,
+                position=attempt.stream.sent,
+                calls=calls,
+            )
+
+        finished = await patiently(finish)
+        if finished.rolled_back:
+            return await self._cancelled(attempt, keep=False)
+        metrics.TURNS.labels(_LANE, state.value if finished.accepted else "refused").inc()
+        return finished.following
+
+
+class Attempt:
+    """One execution of a turn: what it has said and spent so far."""
+
+    def __init__(self, claim: Claim, recorder: Recorder, flusher: Flusher) -> None:
+        self.claim = claim
+        self.recorder = recorder
+        if claim.paused is not None:
+            recorder.made.extend(claim.paused.calls)
+        self.stream = Stream(claim)
+        self._flusher = flusher
+        self._text: list[str] = []
+        self._began = time.perf_counter()
+        self._silent = True
+
+    def emit(self, event: Event) -> None:
+        """Take an event of the engine to the readers. A question is one of them only after its commit."""
+        if isinstance(event, RequiresAction):
+            return
+        if isinstance(event, Token):
+            self._text.append(event.text)
+            if self._silent:
+                self._silent = False
+                waited = self.claim.waited + time.perf_counter() - self._began
+                metrics.FIRST_TOKEN_SECONDS.labels(_LANE).observe(waited)
+        elif isinstance(event, Preamble | Reset):
+            self._text.clear()
+        self._flusher.push(self.stream, event)
+
+    @property
+    def text(self) -> str:
+        """What readers have seen of the answer."""
+        return "".join(self._text)
+
+    def calls(self) -> list[ProviderCall]:
+        """The calls to settle with this attempt's end."""
+        return self.recorder.take()
+
+    def outcome(
+        self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None
+    ) -> TurnOutcome:
+        """What the turn's record gains; usage and cost are those of this attempt and what it went on from."""
+        took = spent(self.recorder.made)
+        return msgspec.structs.replace(took, answer=answer, error=error, model=model or took.model)

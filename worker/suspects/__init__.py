@@ -1,0 +1,1 @@
+"""Runs what was in crashes in processes of its own."""

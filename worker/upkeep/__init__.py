@@ -1,0 +1,1 @@
+"""What keeps work going: leases renewed, what is overdue found, schedules fired."""
