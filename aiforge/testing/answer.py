@@ -27,7 +27,7 @@ from aiforge.testing.script import (
 )
 from aiforge.testing.shapes import merge, tool_deltas
 from aiforge.testing.text import count_messages, pieces
-from aiforge.testing.wire import DONE, ChatRequest, Envelope, encode, error_event
+from aiforge.testing.wire import ChatRequest, encode
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ async def _whole(
     if tool_calls:
         message["tool_calls"] = tool_calls
     finish = reply.finish_reason or ("tool_calls" if tool_calls else "stop")
-    body = Envelope(call.number, request.model).completion(message, finish, told)
+    body = request.form(call.number).completion(message, finish, told)
     if cut is None:
         exchange.send(200, body, reply.headers)
         call.reported = told
@@ -151,7 +151,7 @@ class _Stream:
         self._request = request
         self._exchange = exchange
         self._around = around
-        self._envelope = Envelope(call.number, request.model)
+        self._form = request.form(call.number)
         self._pieces = bool(reply.piece or reply.split_at)
         self._gaps = _gaps(around.gap if reply.gap is None else reply.gap)
         self._due = 0.0
@@ -169,7 +169,7 @@ class _Stream:
         steps = steps_of(reply, self._request)
         try:
             if not any(isinstance(step, Raw) for step in steps[:1]):
-                await self._put(self._envelope.delta({"role": "assistant", "content": ""}))
+                await self._put(self._form.head())
             return await self._walk(steps)
         finally:
             if self._call.used is None:
@@ -187,7 +187,7 @@ class _Stream:
                     called = called or bool(step.delta.get("tool_calls"))
                     await self._chunk(step)
                 case Report():
-                    await self._put(self._envelope.usage(step.usage))
+                    await self._put(self._form.usage(step.usage))
                     self._call.reported = self._call.used = step.usage
                 case Silence() | Gate():
                     self._exchange.flush()
@@ -195,7 +195,7 @@ class _Stream:
                     await _pause(step, self._around)
                     self._due = asyncio.get_running_loop().time()
                 case Fail():
-                    await self._put(error_event(step.message, step.code))
+                    await self._put(self._form.error(step.message, step.code))
                     self._call.fault = step.code
                     self._exchange.close_stream()
                     return "refused"
@@ -216,15 +216,12 @@ class _Stream:
             await self._wait(next(self._gaps))
         usage = Usage(self._prompt, call.chunks + 1) if self._usage_in == "cumulative" else None
         if isinstance(step, str):
-            event = self._envelope.text(step, usage)
+            event = self._form.text(step, usage)
         elif isinstance(step, Delta):
-            event = self._envelope.delta(step.delta, usage=usage)
+            event = self._form.delta(step.delta, usage=usage)
         else:
             event = step.data
-        if self._pieces:
-            await self._exchange.put_pieces(event)
-        else:
-            self._exchange.put(event)
+        await self._put(event)
         call.chunks += 1
         if usage is not None:
             call.reported = usage
@@ -242,16 +239,18 @@ class _Stream:
         call.used = call.used or reply.usage or Usage(self._prompt, call.chunks)
         if reply.ending != "none":
             in_choice = self._usage_in in ("choice", "cumulative")
-            await self._put(self._envelope.delta({}, reason, call.used if in_choice else None))
+            await self._put(self._form.delta({}, reason, call.used if in_choice else None))
             if self._usage_in == "last":
-                await self._put(self._envelope.usage(call.used))
+                await self._put(self._form.usage(call.used))
             if self._usage_in != "none":
                 call.reported = call.used
         if reply.ending == "done":
-            await self._put(DONE)
+            await self._put(self._form.done)
         self._exchange.close_stream()
 
     async def _put(self, event: bytes) -> None:
+        if not event:
+            return
         if self._pieces:
             await self._exchange.put_pieces(event)
         else:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from aiforge.core.types import Usage
+from aiforge.testing.responses import messages_of
 from aiforge.testing.text import text_of
 
 CALL_ID_HEADER = "x-aiforge-call-id"
@@ -25,7 +26,7 @@ broken off by us; `dropped`: connection closed instead of an answer; `closed`: t
 
 
 class RecordedCall(msgspec.Struct, kw_only=True, gc=False):
-    """One request to `/v1/chat/completions`. Times are Unix seconds, `number` counts from 1."""
+    """One request for an answer. Times are Unix seconds, `number` counts from 1."""
 
     number: int
     arrived: float
@@ -33,6 +34,8 @@ class RecordedCall(msgspec.Struct, kw_only=True, gc=False):
     """Names in lower case; secrets redacted."""
     raw: bytes
     """The request's body."""
+    path: str = "/v1/chat/completions"
+    """Or `/v1/responses`."""
     concurrency: int = 1
     """How many calls ran when this one arrived, itself included."""
     model: str = ""
@@ -65,6 +68,8 @@ class RecordedCall(msgspec.Struct, kw_only=True, gc=False):
     @property
     def messages(self) -> list[dict[str, Any]]:
         body = self.body
+        if isinstance(body, dict) and self.path == "/v1/responses":
+            return messages_of(body)
         messages = body.get("messages") if isinstance(body, dict) else None
         return messages if isinstance(messages, list) else []
 
@@ -128,12 +133,17 @@ class CallLog:
     def __getitem__(self, index: int) -> RecordedCall:
         return self._calls[index]
 
-    def start(self, headers: dict[str, str], raw: bytes) -> RecordedCall:
+    def start(self, headers: dict[str, str], raw: bytes, path: str) -> RecordedCall:
         self.total += 1
         self.running += 1
         self.peak_concurrency = max(self.peak_concurrency, self.running)
         call = RecordedCall(
-            number=self.total, arrived=time(), headers=headers, raw=raw, concurrency=self.running
+            number=self.total,
+            arrived=time(),
+            headers=headers,
+            raw=raw,
+            path=path,
+            concurrency=self.running,
         )
         self._calls.append(call)
         self._open.add(id(call))

@@ -15,6 +15,7 @@ from aiforge.testing.answer import Surroundings, give
 from aiforge.testing.calls import CallLog, End, RecordedCall, shown_headers
 from aiforge.testing.exchange import Exchange, Written
 from aiforge.testing.playbook import Playbook
+from aiforge.testing.responses import AskedResponse, ResponseRequest, as_chat
 from aiforge.testing.script import Script
 from aiforge.testing.validate import MessageListError, check_messages
 from aiforge.testing.wire import ChatRequest, encode, error_body, models_body
@@ -22,6 +23,7 @@ from aiforge.testing.wire import ChatRequest, encode, error_body, models_body
 DEFAULT_MODEL = "fake-model"
 
 _decode_request = msgspec.json.Decoder(ChatRequest).decode
+_decode_response = msgspec.json.Decoder(ResponseRequest).decode
 _decode_script = msgspec.json.Decoder(Script).decode
 _FIELD = re.compile(r"\$\.(\w+)|field `(\w+)`")
 _KEPT = Written(keep_alive=True)
@@ -34,6 +36,16 @@ class Access(msgspec.Struct, frozen=True):
     models: tuple[str, ...] = ()
     api_key: str | None = None
     strict: bool = False
+
+
+def _response_request(raw: bytes) -> ChatRequest:
+    return as_chat(_decode_response(raw), msgspec.json.decode(raw))
+
+
+_ANSWERED: dict[str, Callable[[bytes], ChatRequest]] = {
+    "/v1/chat/completions": _decode_request,
+    "/v1/responses": _response_request,
+}
 
 
 class _Refused(Exception):
@@ -83,7 +95,7 @@ class Routes:
             return _CLOSED
         raw = await request.read()
         exchange = Exchange(transport, keep_alive=request.keep_alive)
-        if request.path == "/v1/chat/completions" and request.method == "POST":
+        if request.path in _ANSWERED and request.method == "POST":
             await self._call(request, raw, exchange)
         else:
             self._other(request, raw, exchange)
@@ -94,7 +106,7 @@ class Routes:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
-        call = self.calls.start(shown_headers(request.raw_headers), raw)
+        call = self.calls.start(shown_headers(request.raw_headers), raw, request.path)
         end: End = "closed"
         try:
             end = await self._answer(call, request, exchange)
@@ -124,7 +136,7 @@ class Routes:
         if access.api_key is not None and request.headers.get("Authorization") != f"Bearer {access.api_key}":
             raise _Refused(401, "Incorrect API key provided.")
         try:
-            asked = _decode_request(call.raw)
+            asked = _ANSWERED[call.path](call.raw)
         except msgspec.ValidationError as error:
             found = _FIELD.search(str(error))
             param = next(filter(None, found.groups()), None) if found else None
@@ -135,6 +147,7 @@ class Routes:
             raise _Refused(
                 404, f"The model `{asked.model}` does not exist.", code="model_not_found", param="model"
             )
+        _check_response(asked)
         if asked.n not in (None, 1):
             raise _Refused(400, "Only n=1 is served.", param="n")
         if access.strict:
@@ -199,3 +212,19 @@ class Routes:
     def _post_reset(self, request: web.BaseRequest, raw: bytes) -> bytes:
         self.reset()
         return b"{}"
+
+
+def _check_response(asked: ChatRequest) -> None:
+    """Nothing is stored here, and nothing runs in the background."""
+    if not isinstance(asked, AskedResponse):
+        return
+    earlier = asked.asked.get("previous_response_id")
+    if earlier is not None:
+        raise _Refused(
+            400,
+            f"Previous response with id '{earlier}' not found.",
+            code="previous_response_not_found",
+            param="previous_response_id",
+        )
+    if asked.asked.get("background"):
+        raise _Refused(400, "Background responses are not served.", param="background")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from time import time
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -36,9 +36,44 @@ class ChatRequest(msgspec.Struct, frozen=True):
     def usage_asked(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
 
+    def form(self, number: int) -> Form:
+        """How call number `number` is answered."""
+        return Envelope(number, self.model)
+
+
+class Form(Protocol):
+    """How an answer is written; what an endpoint has no word for is written as nothing."""
+
+    @property
+    def done(self) -> bytes:
+        """What ends a stream."""
+        ...
+
+    def head(self) -> bytes:
+        """What begins a stream."""
+        ...
+
+    def text(self, text: str, usage: Usage | None = None) -> bytes: ...
+
+    def delta(
+        self, delta: Mapping[str, Any], finish_reason: str | None = None, usage: Usage | None = None
+    ) -> bytes: ...
+
+    def usage(self, usage: Usage) -> bytes: ...
+
+    def completion(self, message: Mapping[str, Any], finish_reason: str, usage: Usage | None) -> bytes:
+        """The body of a call that is not streamed."""
+        ...
+
+    def error(self, message: str, code: str) -> bytes:
+        """An error in the middle of a stream."""
+        ...
+
 
 class Envelope:
     """What all chunks of one stream have in common, encoded once."""
+
+    done: Final = DONE
 
     __slots__ = ("_head", "_text", "completion_id", "created", "model")
 
@@ -55,6 +90,9 @@ class Envelope:
             )
         )
         self._text = self._head + b'[{"index":0,"delta":{"content":'
+
+    def head(self) -> bytes:
+        return self.delta({"role": "assistant", "content": ""})
 
     def text(self, text: str, usage: Usage | None = None) -> bytes:
         """A chunk with text: the one event that is sent often."""
@@ -76,8 +114,11 @@ class Envelope:
         tail = b"" if usage is None else b',"usage":' + encode(usage_object(usage))
         return self._head + encode(choices) + tail + b"}\n\n"
 
+    def error(self, message: str, code: str) -> bytes:
+        error = {"message": message, "type": "server_error", "param": None, "code": code}
+        return b"data: " + encode({"error": error}) + b"\n\n"
+
     def completion(self, message: Mapping[str, Any], finish_reason: str, usage: Usage | None) -> bytes:
-        """The body of a call that is not streamed."""
         body: dict[str, Any] = {
             "id": self.completion_id,
             "object": "chat.completion",
@@ -110,12 +151,6 @@ def error_body(status: int, message: str | None = None, **fields: str | None) ->
     if message is not None:
         error["message"] = message
     return encode({"error": error | fields})
-
-
-def error_event(message: str, code: str) -> bytes:
-    """An error in the middle of a stream."""
-    error = {"message": message, "type": "server_error", "param": None, "code": code}
-    return b"data: " + encode({"error": error}) + b"\n\n"
 
 
 def models_body(models: tuple[str, ...], created: int) -> bytes:

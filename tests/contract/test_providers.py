@@ -170,8 +170,8 @@ async def test_a_refusal_cools_the_model_for_everyone(one: Process, two: Process
 
 async def test_jitter_is_on_top_and_no_hint_is_half_a_second_that_doubles(client: TurnClient) -> None:
     late = Process(providers(client, jitter=1000), "late")
-    await late.ends("limited", retry_after=0.1)
-    assert (await late.step(chats=1)).wait > 0.2
+    await late.ends("limited", retry_after=0.5)
+    assert (await late.step(chats=1)).wait > 1
     await late.providers.reset(NAME)
     plain = Process(providers(client), "plain")
     await plain.ends("limited")
@@ -181,26 +181,72 @@ async def test_jitter_is_on_top_and_no_hint_is_half_a_second_that_doubles(client
     assert (await plain.step(chats=1)).wait == pytest.approx(1.0, abs=0.15)
 
 
-async def test_a_refusal_halves_the_pace_once_and_success_lets_it_grow(one: Process) -> None:
+async def test_a_wave_of_refusals_halves_the_pace_once_and_success_lets_it_grow(one: Process) -> None:
     one.limit = Limit(requests_per_minute=6_000)
     await one.step(chats=8)
     permits = [one.permit(index=index) for index in range(1, 9)]
     await one.step(*[Ended(permit, "limited", retry_after=0.05) for permit in permits])
     (health,) = await one.providers.all()
-    assert health.pace == 0.5
+    assert health.pace == 0.475
+    await one.step(Ended("", "limited", retry_after=0.05))
+    assert (await one.providers.all())[0].pace == 0.475
     permit, paces = await one.admitted(), []
     for _ in range(3):
         await one.step(Ended(permit, "ok"))
         paces.append((await one.providers.all())[0].pace)
         permit = await one.admitted()
     assert paces == sorted(paces)
-    assert 0.5 < paces[-1] < 0.75
+    assert paces[-1] > 0.475
+
+
+async def test_the_pace_is_cut_to_the_share_that_was_answered(one: Process) -> None:
+    one.limit = Limit(requests_per_minute=60_000)
+    await one.step(*[Ended("", "ok")] * 14, *[Ended("", "limited", retry_after=0.01)] * 6)
+    (health,) = await one.providers.all()
+    assert health.pace == pytest.approx(0.7 * 0.95, abs=0.01)
+
+
+async def test_a_refusal_among_many_answers_slows_nobody_down(one: Process) -> None:
+    one.limit = Limit(requests_per_minute=60_000)
+    await one.step(*[Ended("", "ok")] * 95, *[Ended("", "limited", retry_after=0.6)] * 5)
+    (health,) = await one.providers.all()
+    assert health.pace == 1
+    assert (await one.step(chats=1)).reason == "cooling"
+    permit = await one.admitted()
+    assert (await one.step(Ended(permit, "ok"))).chats == 0
+
+
+async def test_pauses_for_noise_take_little_of_the_time(one: Process) -> None:
+    await one.step(*[Ended("", "ok")] * 200, Ended("", "limited", retry_after=0.4))
+    permit = await one.admitted()
+    told = await one.step(Ended(permit, "limited", retry_after=60), chats=1)
+    assert (told.chats, told.reason) == (1, "")
+
+
+async def test_a_limit_is_believed_each_time(one: Process) -> None:
+    await one.step(*[Ended("", "limited", retry_after=0.4)] * 8)
+    permit = await one.admitted()
+    told = await one.step(Ended(permit, "limited", retry_after=60), chats=1)
+    assert (told.chats, told.reason) == (0, "cooling")
+
+
+async def test_what_other_workers_had_answered_makes_up_for_a_cut_that_knew_nothing_of_it(
+    one: Process, two: Process
+) -> None:
+    one.limit = two.limit = None
+    told: dict[str, Any] = {"answered": 300.0, "seconds": 30.0}
+    await one.step(*[Ended("", "limited", retry_after=0.01)] * 50, **told)
+    await two.step(**told)
+    record = one.providers.keys.of_provider(NAME)[0]
+    (base,) = await one.providers._connection.command("HMGET", record, "base")
+    assert float(base) == pytest.approx(2 * 2 * 300 / 5, rel=0.05)
 
 
 async def test_without_a_limit_the_ramp_begins_at_what_was_under_way(one: Process) -> None:
     one.limit = None
-    await one.step(Ended("", "limited", retry_after=0.05), in_flight=20)
-    await one.admitted()
+    await one.step(*[Ended("", "limited", retry_after=0.05)] * 5, in_flight=20)
+    permit = await one.admitted()
+    await one.step(Ended(permit, "ok"))
     times = await begun([one], 1.0)
     assert 5 <= len(times) <= 24
 
@@ -289,6 +335,67 @@ async def test_the_share_holds_for_the_rate(client: TurnClient) -> None:
     while time.monotonic() < until:
         items += (await shared.step(items=16)).items
     assert 5 <= items <= 24
+
+
+async def test_the_share_holds_for_tokens(client: TurnClient) -> None:
+    limit = Limit(tokens_per_minute=60 * 4_000)
+    shared = Process(providers(client, batch_share=0.5), "shared", limit)
+    await shared.step(chats=1, tokens=100)
+    items, until = 0, time.monotonic() + 1.0
+    while time.monotonic() < until:
+        items += (await shared.step(items=16, tokens=100)).items
+    assert 5 <= items <= 24
+
+
+async def test_what_an_item_took_beyond_its_estimate_counts_to_the_share(client: TurnClient) -> None:
+    limit = Limit(tokens_per_minute=60_000, burst_seconds=0)
+    shared = Process(providers(client, batch_share=0.5), "shared", limit)
+    await shared.step(chats=1, tokens=1)
+    assert (await shared.step(items=1, tokens=1)).items in (0, 1)
+    permit = await shared.admitted("batch")
+    assert (await shared.step(Ended(permit, "ok", beyond=500), items=1)).reason in ("tokens", "share")
+    record = shared.providers.keys.of_provider(NAME)[0]
+    beyond = await shared.providers._connection.command("HMGET", record, "next_token", "next_item_token")
+    chats, items = (float(at) / 1000 - time.time() for at in beyond)
+    assert chats == pytest.approx(0.5, abs=0.15)
+    assert items == pytest.approx(1.0, abs=0.15)
+
+
+FULL = {
+    "requests": Limit(requests_per_minute=60 * 200),
+    "tokens": Limit(tokens_per_minute=60 * 20_000),
+    "concurrency": Limit(concurrency=4),
+}
+
+
+@pytest.mark.parametrize("what", FULL)
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+async def test_chats_that_fill_a_limit_leave_items_a_little(
+    client: TurnClient, what: str, floor: float
+) -> None:
+    both = Process(providers(client, batch_floor=floor), "both", FULL[what])
+    served = {"chat": 0, "batch": 0}
+    ended: list[Ended] = []
+    while sum(served.values()) < 150:
+        granted = await both.step(*ended, chats=40, items=4, tokens=100)
+        ended = [Ended(both.permit(index=index), "ok") for index in range(1, granted.chats + 1)]
+        ended += [Ended(both.permit("batch", index), "ok") for index in range(1, granted.items + 1)]
+        served["chat"] += granted.chats
+        served["batch"] += granted.items
+    assert served["batch"] / sum(served.values()) == pytest.approx(floor, abs=0.06)
+
+
+async def test_an_item_that_is_due_is_let_in_from_another_process(client: TurnClient) -> None:
+    """Chats of one process leave a place free for it, though they would take all."""
+    leaves = providers(client, batch_floor=0.5)
+    chats, batch = (Process(leaves, name, Limit(concurrency=2)) for name in ("chats", "batch"))
+    ended: list[Ended] = []
+    for _ in range(40):
+        granted = await chats.step(*ended, chats=3)
+        if (await batch.step(items=1)).items:
+            return
+        ended = [Ended(chats.permit(index=index), "ok") for index in range(1, granted.chats + 1)]
+    pytest.fail("no item was let in")
 
 
 async def test_news_are_published_once(client: TurnClient, one: Process) -> None:

@@ -9,18 +9,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from openai.types.responses import Response
 
 from aiforge.core import completions
 from aiforge.core.events import Done, Message, Reset, Started, Token
+from aiforge.core.line_bodies import CHAT, RESPONSES
 from aiforge.core.pricing import PRICE_LIST
-from aiforge.core.types import UnavailableError, Usage
+from aiforge.core.types import RequestRefusedError, UnavailableError, Usage
 from aiforge.testing import Cut, FakeProvider, Gate, Reply, failure
 from tests.aiforge.chat.support import ListRecorder
+from tests.support.gates import Sides
 from tests.support.runners import LocalWorker, library
 from tests.support.turns import read, submit
-from tests.worker.test_gate import Sides, sides
+from tests.worker.test_gate import sides
 from worker.contract.batch.batches import Slice
-from worker.contract.batch.line_schemas import LineItem
+from worker.contract.batch.line_schemas import Endpoint, LineItem
 from worker.contract.calls.providers import FAILURES
 from worker.contract.client import TurnClient
 from worker.contract.schemas import BatchItem, BatchRequest, TurnRequest, TurnState
@@ -171,11 +174,13 @@ BODY = (
 )
 
 
-def line(provider: FakeProvider, **more: object) -> completions.Request:
-    defaults = BatchRequest(items=[], endpoint=completions.CHAT)
+def line(
+    provider: FakeProvider, body: str = BODY, endpoint: Endpoint = CHAT, **more: object
+) -> completions.Request:
+    defaults = BatchRequest(items=[], endpoint=endpoint)
     taken = Slice("batch_00" + "0" * 20, 0, 1, False, 0.0, "t", defaults, [], "default")
     return Specs(library(provider, **more)).of_line(
-        taken, LineItem(id="one", body=msgspec.Raw(BODY.encode()))
+        taken, LineItem(id="one", body=msgspec.Raw(body.encode()))
     )
 
 
@@ -193,6 +198,75 @@ async def test_a_line_falls_back_with_its_own_body(provider: FakeProvider, backu
     ]
     (asked,) = backup.calls
     assert asked.body == {**json.loads(BODY), "model": "model-b"}
+
+
+RESPONSE_BODY = (
+    '{"model": "gpt-4o",  "input": "Hi", "reasoning": {"effort": "low"}, "top_p": 0.10000000000000000001}'
+)
+GIVEN_UP = '{"object": "response", "status": "failed", "error": {"code": "server_error"}}'
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "kept"),
+    [
+        (failure(503), "*", False),
+        (failure(503), "provider_unavailable", False),
+        (failure(503), "rate_limited", True),
+        (failure(400), "*", True),
+        (failure(400), "provider_error", False),
+        (
+            Reply(body='{"object": "response", "status": "failed", "error": {"code": "server_error"}}'),
+            "*",
+            False,
+        ),
+        (Reply(body=GIVEN_UP.replace("server_error", "rate_limit_exceeded")), "rate_limited", False),
+    ],
+)
+async def test_a_line_for_a_response_falls_back_by_the_error(
+    provider: FakeProvider, backup: FakeProvider, wrong: Reply, code: str, kept: bool
+) -> None:
+    provider.push(wrong)
+    backup.push("B answers.")
+    recorder = ListRecorder()
+    asked = line(provider, RESPONSE_BODY, RESPONSES, **to(backup, code, FALLBACK_NAMED=True))
+    said = await completions.answer(asked, recorder)
+    assert len(backup.calls) == (not kept)
+    if kept:
+        assert said.failure is not None
+        return
+    response = Response.model_validate_json(said.body)
+    assert (said.status, response.output_text, response.model) == (200, "B answers.", "model-b")
+    assert [(call.model, call.outcome) for call in recorder.settled] == [
+        ("gpt-4o", "error"),
+        ("model-b", "ok"),
+    ]
+    (call,) = backup.calls
+    assert (call.path, call.body) == (RESPONSES, {**json.loads(RESPONSE_BODY), "model": "model-b"})
+
+
+async def test_a_line_for_a_response_goes_to_a_tier(provider: FakeProvider) -> None:
+    provider.push(failure(503), "The tier answers.")
+    own = {
+        "good": {"input": 2, "output": 4, "quality": "high"},
+        "cheap": {"input": 0.001, "output": 0.001, "quality": "low"},
+    }
+    more = {"FALLBACKS": {"*": ["tier:low"]}, "MODELS": own, "MAX_RETRIES": 0, "FALLBACK_NAMED": True}
+    asked = line(provider, RESPONSE_BODY.replace("gpt-4o", "good"), RESPONSES, **more)
+    said = await completions.answer(asked, ListRecorder())
+    assert Response.model_validate_json(said.body).output_text == "The tier answers."
+    assert [call.model for call in provider.calls] == ["good", "cheap"]
+
+
+async def test_a_line_for_a_response_falls_back_to_who_speaks_otherwise(provider: FakeProvider) -> None:
+    """What that one cannot be given is its failure, by name."""
+    provider.push(failure(503), failure(503))
+    more = {"FALLBACKS": {"*": ["offline/offline"]}, "MAX_RETRIES": 0, "FALLBACK_NAMED": True}
+    plain = '{"model": "gpt-4o", "input": [{"role": "user", "content": "Hi"}], "instructions": "Be kind."}'
+    said = await completions.answer(line(provider, plain, RESPONSES, **more), ListRecorder())
+    response = Response.model_validate_json(said.body)
+    assert (response.model, response.instructions, response.status) == ("offline", "Be kind.", "completed")
+    with pytest.raises(RequestRefusedError, match="reasoning: provider 'offline' cannot be given"):
+        await completions.answer(line(provider, RESPONSE_BODY, RESPONSES, **more), ListRecorder())
 
 
 async def test_a_line_names_its_model_so_it_is_kept(provider: FakeProvider, backup: FakeProvider) -> None:

@@ -18,19 +18,16 @@ from urllib.parse import urlsplit
 from aiforge.core.gate import Gate, Place
 from aiforge.core.setting_types import Limit
 from aiforge.core.settings import AIForgeSettings
-from aiforge.core.types import (
-    APITimeoutError,
-    ProviderError,
-    RateLimitError,
-    StreamCutError,
-    UnavailableError,
-    Usage,
-)
+from aiforge.core.types import ProviderError, Usage
 from worker import metrics
+from worker.calls.refusals import Refused, outcome_of, refusal
+from worker.calls.untold import Untold
 from worker.contract.calls.limits import limit_of
-from worker.contract.calls.providers import Ended, Granted, Outcome, Providers, Wants, permit_of
+from worker.contract.calls.providers import Ended, Granted, Providers, Wants, permit_of
 from worker.contract.errors import Unavailable
 from worker.contract.readers import Listener
+from worker.contract.server.connection import Connection
+from worker.settings import WorkerSettings
 from worker.upkeep.tasks import keep_up
 
 LaneName: TypeAlias = Literal["chat", "batch"]
@@ -43,7 +40,6 @@ LONGEST_SECONDS: Final = 1.0
 """A model that makes calls wait is asked again after this at most."""
 LOOK_SECONDS: Final = 5.0
 """How often the models that are not well are read, in case that news of them were lost."""
-_OVERLOADED: Final = frozenset({503, 529})
 _SILENT: Final = frozenset({"open", "cooling"})
 """Reasons for which nobody is let in until the time is over."""
 _ENDING: Final = frozenset({"concurrency", "share", "probing"})
@@ -71,6 +67,7 @@ class _Model:
         self.held: dict[str, None] = {}
         """Permits of calls that are under way."""
         self.in_flight = 0
+        self.untold = Untold()
         self._providers = providers
         self._process = process
         self._number = 0
@@ -147,7 +144,15 @@ class _Model:
         chats = [waiting.tokens for waiting in self._waiting["chat"]][:BUNDLE]
         items = [waiting.tokens for waiting in self._waiting["batch"]][:BUNDLE]
         self._number += 1
-        wants = Wants(ended=ended, chats=chats, items=items, in_flight=self.in_flight)
+        answered, seconds = self.untold.take()
+        wants = Wants(
+            ended=ended,
+            chats=chats,
+            items=items,
+            in_flight=self.in_flight,
+            answered=answered,
+            seconds=seconds,
+        )
         try:
             granted = await self._providers.step(self.name, self._process, self._number, wants, self.limit)
         except Unavailable:
@@ -188,7 +193,7 @@ class _Model:
             for waiting in [waiting for waiting in queue if waiting.until < until]:
                 queue.remove(waiting)
                 if not waiting.permit.done():
-                    waiting.permit.set_exception(_refusal(self.name, granted))
+                    waiting.permit.set_exception(refusal(self.name, granted))
 
 
 @dataclass(eq=False, slots=True)
@@ -198,6 +203,7 @@ class _Place:
     model: _Model
     permit: str
     tokens: int
+    refused: Refused
     left: bool = False
 
     def leave(self, *, ok: bool, error: ProviderError | None = None, usage: Usage | None = None) -> bool:
@@ -205,14 +211,19 @@ class _Place:
             return False
         self.left = True
         self.model.in_flight -= 1
-        outcome = _outcome(error) if error else "ok" if ok else "none"
+        outcome = outcome_of(error) if error else "ok" if ok else "none"
         bad = outcome not in ("ok", "none")
         if self.permit or bad or (outcome == "ok" and not self.model.well):
             took = usage.input_tokens + usage.output_tokens if usage else self.tokens
             after = error.retry_after if error else None
             self.model.well = self.model.well and not bad
             self.model.end(Ended(self.permit, outcome, took - self.tokens if self.permit else 0, after))
-        return outcome in ("limited", "overloaded")
+        elif outcome == "ok":
+            self.model.untold.add()
+        if error is None or error.retry_after is None or outcome not in ("limited", "overloaded"):
+            return False
+        self.refused.note(self.model.name, error.retry_after)
+        return True
 
 
 class ProviderGate:
@@ -235,6 +246,7 @@ class ProviderGate:
         self._hears = hears
         self._models: dict[str, _Model] = {}
         self._unwell: set[str] = set()
+        self._refused = Refused()
         self.chats: Gate = _Lane(self, "chat")
         self.items: Gate = _Lane(self, "batch")
 
@@ -242,15 +254,16 @@ class ProviderGate:
         self, lane: LaneName, provider: str, model: str, tokens: Callable[[], int], time_left: float
     ) -> Place:
         known = self._model(provider, model)
+        began = time.monotonic()
+        await self._refused.wait(known.name, time_left)
         if known.free and self._hears:
             known.in_flight += 1
-            return _Place(known, "", 0)
-        began = time.monotonic()
+            return _Place(known, "", 0, self._refused)
         estimated = tokens()
         permit = await known.wait(_Waiting(lane, estimated, began + time_left))
         metrics.PROVIDER_WAIT_SECONDS.labels(lane).observe(time.monotonic() - began)
         known.in_flight += 1
-        return _Place(known, permit, estimated)
+        return _Place(known, permit, estimated, self._refused)
 
     async def settle(self) -> None:
         """Say what is still to be said of calls that ended, if Redis answers soon."""
@@ -300,6 +313,16 @@ class _Lane:
         return await self.gate.enter(self.lane, provider, model, tokens, time_left)
 
 
+def providers_of(settings: WorkerSettings, connection: Connection) -> Providers:
+    """The models' records as the worker's settings share them out."""
+    return Providers(
+        connection,
+        settings.namespace,
+        batch_share=settings.batch_share,
+        batch_floor=settings.batch_floor,
+    )
+
+
 async def renew(gate: ProviderGate, providers: Providers) -> None:
     """Keep the places of calls that go on, for ever."""
     while True:
@@ -338,22 +361,3 @@ def _endpoint(library: AIForgeSettings) -> str:
         return ""
     address = urlsplit(library.OPENAI_BASE_URL)
     return "@" + address.netloc.rpartition("@")[2]
-
-
-def _outcome(error: ProviderError) -> Outcome:
-    """What a failed call says of the model: one that refuses a request is well."""
-    if isinstance(error, RateLimitError):
-        return "limited" if error.retryable else "none"
-    if error.status in _OVERLOADED:
-        return "overloaded"
-    failed = isinstance(error, UnavailableError | APITimeoutError | StreamCutError) and error.retryable
-    return "failed" if failed else "ok"
-
-
-def _refusal(name: str, granted: Granted) -> ProviderError:
-    if granted.reason == "open":
-        return UnavailableError(f"{name} has failed too often; it is tried again in {granted.wait:.0f} s")
-    return RateLimitError(
-        f"{name} takes no calls for {granted.wait:.0f} s, which is beyond the turn's deadline",
-        retry_after=granted.wait,
-    )

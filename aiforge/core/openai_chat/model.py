@@ -21,7 +21,7 @@ from aiforge.core.deltas import (
 )
 from aiforge.core.openai_chat.failures import from_status, from_stream
 from aiforge.core.openai_chat.transport import Limits, Reply, Transport
-from aiforge.core.openai_chat.wire import AnswerReader, is_json, request_body
+from aiforge.core.openai_chat.wire import AnswerReader, failed_response, is_json, request_body
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.tokens import estimate_usage
 from aiforge.core.types import (
@@ -173,11 +173,18 @@ class OpenAIChat(DeltaChat):
         if self.key is not None:
             said = said.replace(self.key.get_secret_value().encode(), b"***")
         if 200 <= reply.status < 300:
-            return Forwarded(reply.status, reply.headers, said, None)
+            return Forwarded(reply.status, reply.headers, said, self._failed(said))
         failure = from_status(
             reply.status, said, reply.headers, provider=PROVIDER, model=self.model_name, secret=self.key
         )
         return Forwarded(reply.status, reply.headers, said, failure)
+
+    def _failed(self, said: bytes) -> ProviderError | None:
+        """What a response says that began as a success and failed later."""
+        error = failed_response(said)
+        if error is None:
+            return None
+        return from_stream(error, provider=PROVIDER, model=self.model_name, secret=self.key)
 
     def _body(
         self,

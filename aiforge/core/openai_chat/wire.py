@@ -331,6 +331,20 @@ def usage_of(body: bytes) -> Usage | None:
     return _usage(reported)
 
 
+class _Ended(msgspec.Struct):
+    status: Any = None
+    error: Any = None
+
+
+def failed_response(body: bytes) -> object | None:
+    """The error of a response that is no answer because the provider gave it up; None for all else."""
+    try:
+        ended = msgspec.json.decode(body, type=_Ended)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return (ended.error or "no text") if ended.status in ("failed", "cancelled") else None
+
+
 def is_json(body: bytes) -> bool:
     """Whether this begins like a JSON object; no event stream does."""
     return body[:64].lstrip().startswith(b"{")

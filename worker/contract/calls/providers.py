@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from aiforge.core.setting_types import Limit
-from worker.contract.errors import NotFound
+from worker.contract.errors import InvalidInput, NotFound
 from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
@@ -30,10 +30,15 @@ FAILURES: Final = 5
 """Failed calls in a row that open a circuit; twice as many within 30 s when they are half of all."""
 PAUSE_SECONDS: Final = 5.0
 """How long a circuit is open at first; each time in a row twice as long, up to two minutes."""
-JITTER_SECONDS: Final = 1.0
+JITTER: Final = 0.1
+"""How much longer than it need be a pause is at most, as a share of it."""
+MEMORY_SECONDS: Final = 5.0
+"""How far back what was answered counts in full measure."""
 PERMIT_SECONDS: Final = 15.0
 """How long a place is kept without being renewed, as by a worker that was killed."""
 _NO_LIMIT: Final = Limit()
+_SHOWN: Final = 10
+"""How many names an error lists."""
 
 
 class Ended(NamedTuple):
@@ -81,6 +86,9 @@ class Wants:
     chats: Sequence[int] = ()
     items: Sequence[int] = ()
     in_flight: int = 0
+    answered: float = 0.0
+    """Calls that were answered without having been asked for, over so many seconds; old ones count less."""
+    seconds: float = 0.0
 
 
 class Providers:
@@ -92,13 +100,15 @@ class Providers:
         namespace: str,
         *,
         batch_share: float = 1.0,
+        batch_floor: float = 0.0,
         pause: float = PAUSE_SECONDS,
-        jitter: float = JITTER_SECONDS,
+        jitter: float = JITTER,
         permit: float = PERMIT_SECONDS,
     ) -> None:
         self._connection = connection
         self.keys = Keys(namespace)
         self._batch_share = batch_share
+        self._batch_floor = min(batch_floor, batch_share)
         self._pause_ms = int(pause * 1000)
         self._jitter = jitter
         self.permit_seconds = permit
@@ -117,9 +127,11 @@ class Providers:
         arguments: list[Argument] = [
             name, process, number, int(self.permit_seconds * 1000), keys.health(),
             allowed.requests_per_minute or 0, allowed.tokens_per_minute or 0, allowed.concurrency or 0,
-            int(allowed.burst_seconds * 1000), self._batch_share, FAILURES, self._pause_ms,
-            int(random.uniform(0, self._jitter) * 1000),  # noqa: S311  # spreads load, guards nothing
-            wants.in_flight, len(wants.ended), len(wants.chats), len(wants.items),
+            int(allowed.burst_seconds * 1000), self._batch_share, self._batch_floor, FAILURES,
+            self._pause_ms,
+            f"{random.uniform(0, self._jitter):.3f}",  # noqa: S311  # spreads load, guards nothing
+            wants.in_flight, f"{wants.answered:.3f}", int(wants.seconds * 1000),
+            len(wants.ended), len(wants.chats), len(wants.items),
         ]  # fmt: skip
         for ended in wants.ended:
             after: Argument = "" if ended.retry_after is None else int(ended.retry_after * 1000 + 0.999)
@@ -153,16 +165,39 @@ class Providers:
         return sorted(found, key=lambda health: health.name)
 
     async def reset(self, name: str) -> None:
-        """Forget what is held against a model; raises NotFound when nothing is known of it."""
-        keys = self.keys
-        names = [keys.of_provider(name)[0], keys.unwell()]
-        if not await self._connection.run("provider_reset", names, [name, keys.health()]):
-            raise NotFound(f"nothing is known of model {name[:200]!r}")
+        """Forget what is held against a model.
+
+        Its name may go without endpoint and provider where only one model has it so. Raises NotFound when
+        nothing is known of it, InvalidInput when several are meant.
+        """
+        keys, known = self.keys, [health.name for health in await self.all()]
+        meant = [name] if name in known else [one for one in known if name in _shorter(one)]
+        if len(meant) > 1:
+            raise InvalidInput(f"name: several models are called so: {_list(meant)}", param="name")
+        for one in meant:
+            names = [keys.of_provider(one)[0], keys.unwell()]
+            if await self._connection.run("provider_reset", names, [one, keys.health()]):
+                return
+        others = (
+            f"known: {_list(known)}" if known else "no model was limited or not well within the last hour"
+        )
+        raise NotFound(f"nothing is known of model {name[:200]!r}; {others}")
 
 
 def permit_of(process: str, number: int, lane: Literal["chat", "batch"], index: int) -> str:
     """The name of a place; `index` counts the places of the lane in the step, from 1."""
     return f"{process}.{number}.{lane[0]}{index}"
+
+
+def _shorter(name: str) -> set[str]:
+    """What a model is called without its endpoint, its provider, and both."""
+    without = {name, name.rpartition("@")[0] or name}
+    return without | {one.partition("/")[2] for one in without}
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(name[:200] for name in names[:_SHOWN]) + more
 
 
 def _health(fields: dict[bytes, bytes], chats: int, items: int, now: float) -> ModelHealth:
