@@ -15,7 +15,9 @@ from aiforge.cli.forecast import forecast
 from aiforge.cli.job import answer_all, finish
 from aiforge.cli.output import note
 from aiforge.cli.questions import (
+    CacheTtlOption,
     ColumnOption,
+    ConversationColumnOption,
     DedupeOption,
     DelimiterOption,
     EncodingOption,
@@ -28,6 +30,7 @@ from aiforge.cli.questions import (
 )
 from aiforge.cli.runs import Run
 from aiforge.client.options import BatchOptions, Options
+from aiforge.questions.output import Output, errors_file, unused_file
 from aiforge.questions.reading import Choices
 
 
@@ -41,6 +44,7 @@ def run(
     ] = "-",
     column: ColumnOption = None,
     id_column: IdColumnOption = None,
+    conversation_column: ConversationColumnOption = None,
     prompt_template: PromptTemplateOption = None,
     encoding: EncodingOption = None,
     delimiter: DelimiterOption = None,
@@ -50,6 +54,7 @@ def run(
         bool, typer.Option("--dry-run", help="Say what it would take: tokens, USD, time. Nothing is asked.")
     ] = False,
     dedupe: DedupeOption = False,
+    cache_ttl: CacheTtlOption = None,
     max_cost: MaxCostOption = None,
     system_prompt: SystemPromptOption = None,
     model: ModelOption = None,
@@ -57,19 +62,25 @@ def run(
 ) -> None:
     """Answer every question of a file.
 
+    Questions of a column that names conversations are turns of these, in order within each.
     The same command again goes on where it ended: questions with an answer in OUT are not asked anew, and
     a batch that is still at work is gone on with. Ctrl-C detaches from a service that keeps running; from a
     temporary one it cancels the batch. Exit code 1 when an item failed.
     """
     _must_be_apart(source, target)
-    choices = questions.choices(column, id_column, prompt_template, encoding, delimiter, no_header=no_header)
+    choices = questions.choices(
+        column, id_column, prompt_template, encoding, delimiter, no_header=no_header,
+        conversation_column=conversation_column,
+    )  # fmt: skip
     posted = BatchOptions(
         system_prompt=system_prompt,
         model=model,
         max_tokens=max_tokens,
         dedupe=dedupe or None,
         max_cost=questions.usd(max_cost),
+        cache_ttl=cache_ttl,
     )
+    questions.must_be_right(posted)
     _run(source, target, choices, posted, retry_failed=retry_failed, dry_run=dry_run)
 
 
@@ -83,22 +94,28 @@ def _run(
     dry_run: bool,
 ) -> None:
     with questions.opened(source, choices) as found, answers.output(target, found, _decisive(posted)) as out:
-        broken_off = Run(target)
-        out.begin(retry_failed=retry_failed, since=broken_off.since)
-        if out.kept:
-            note(f"{out.kept} of {found.count} are answered in {target} already")
+        questions.must_have_no_cap(found, posted)
         if dry_run:
+            _begin(out, target, retry_failed)
             forecast(out, posted)
             return
-        if out.kept < found.count:
-            with attached(start=True) as (client, stays):
-                answer_all(client, out, broken_off, posted, stays=stays)
-        else:
-            finish(out, broken_off)
+        with Run(target) as begun:
+            _begin(out, target, retry_failed)
+            if out.is_whole and not begun.has_posted:
+                finish(out, begun)
+            else:
+                with attached(start=True) as (client, stays):
+                    answer_all(client, out, begun, posted, stays=stays, retry_failed=retry_failed)
     if failed := out.kept_failed + out.written_failed:
         raise CommandError(
             f"{failed} of {found.count} failed; error_class says why, --retry-failed asks again"
         )
+
+
+def _begin(out: Output, target: str, retry_failed: bool) -> None:
+    out.begin(retry_failed=retry_failed)
+    if out.kept:
+        note(f"{out.kept} of {out.count} are answered in {target} already")
 
 
 def _decisive(posted: BatchOptions) -> Options:
@@ -111,7 +128,14 @@ def _decisive(posted: BatchOptions) -> Options:
 def _must_be_apart(source: str, target: str) -> None:
     if target == "-":
         return
-    if not Path(target).resolve().parent.is_dir():
+    path = Path(target)
+    if not path.resolve().parent.is_dir():
         raise UsageError(f"{target}: there is no such folder")
-    if source != "-" and Path(source).resolve() == Path(target).resolve():
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{target}: is no file; rows for something else go to stdout")
+    if source == "-":
+        return
+    if Path(source).resolve() == path.resolve():
         raise UsageError(f"{target}: input and output are the same file")
+    if Path(source).resolve() in (errors_file(path).resolve(), unused_file(path).resolve()):
+        raise UsageError(f"{source}: is written beside {target}; name another file with -o")

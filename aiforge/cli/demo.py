@@ -50,9 +50,9 @@ def demo(
         target = _new_file(configuration.data_dir)
         with Client(stack.api_url, token=configuration.service.token) as client:
             _title(f"A batch of {found.count} questions")
-            with answers.output(str(target), found, Options()) as out:
+            with answers.output(str(target), found, Options()) as out, Run(str(target)) as run:
                 out.begin()
-                tally = answer_all(client, out, Run(str(target)), BatchOptions())
+                tally = answer_all(client, out, run, BatchOptions())
             _title("One chat turn")
             screen().print(Text(f"> {CHAT_MESSAGE}", style="dim"))
             turn, transcript = chat.answer(client, client.submit(CHAT_MESSAGE))

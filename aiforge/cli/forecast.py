@@ -12,8 +12,10 @@ from aiforge.cli.settings import Configuration
 from aiforge.client import Client, ClientError, ModelHealth
 from aiforge.client.options import BatchOptions
 from aiforge.core.estimates import Estimate, Estimator
+from aiforge.core.prompts import resolve_prompt
 from aiforge.core.router import default_model, own_prices
 from aiforge.core.setting_types import Limit
+from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.questions.output import Output
 from aiforge.questions.question import Question
 
@@ -38,9 +40,9 @@ def forecast(out: Output, options: BatchOptions) -> None:
         model = question.options.get("model") or usual
         models.add(model)
         estimator.add(
-            _messages(question, options),
+            _messages(question, options, library.SYSTEM_PROMPT),
             model=model,
-            max_tokens=question.options.get("max_tokens") or options.get("max_tokens"),
+            max_tokens=question.options.get("max_tokens") or options.get("max_tokens") or library.MAX_TOKENS,
         )
     limits = _limits(configuration, provider, models)
     _say(
@@ -51,18 +53,23 @@ def forecast(out: Output, options: BatchOptions) -> None:
         sorted(models),
         saved,
     )
+    if options.get("cache_ttl"):
+        note("what an earlier batch was answered is not asked again; the service knows how much that is")
     note("dry run: nothing was asked")
 
 
-def _messages(question: Question, options: BatchOptions) -> list[dict[str, object]]:
-    system = question.options.get("system_prompt") or options.get("system_prompt")
-    before: list[dict[str, object]] = [] if system is None else [{"role": "system", "content": system}]
+def _messages(question: Question, options: BatchOptions, usual: str | None) -> list[dict[str, object]]:
+    """What a provider is sent; `usual` is what it is told first where nobody says otherwise."""
+    said = (question.options.get("system_prompt"), options.get("system_prompt"), usual)
+    system = resolve_prompt(*said, default=DEFAULT_SYSTEM_PROMPT)
+    before: list[dict[str, object]] = [{"role": "system", "content": system}] if system else []
     return [*before, {"role": "user", "content": question.message}]
 
 
 def _is_known(question: Question, options: BatchOptions, seen: set[int]) -> bool:
     """Whether the same is asked before, and would be answered once."""
-    if not (options.get("dedupe") or question.options.get("temperature") == 0):
+    once = options.get("dedupe") or options.get("cache_ttl") or question.options.get("temperature") == 0
+    if not once or question.conversation is not None:
         return False
     digest = int(question.digest(options)[: 2 * _DIGEST_BYTES], 16)
     known = digest in seen

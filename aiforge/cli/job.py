@@ -2,79 +2,106 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import ROUND_DOWN, Decimal
+from decimal import Decimal
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final, cast
 
 from aiforge.cli import answers
 from aiforge.cli.errors import CommandError
-from aiforge.cli.output import as_json, duration, note
+from aiforge.cli.output import duration, note
 from aiforge.cli.progress import Tally, shown
-from aiforge.cli.runs import Run
+from aiforge.cli.runs import Noted, Posting, Run
 from aiforge.cli.signals import Ended, undisturbed
-from aiforge.client import Batch, Client, ClientError, Item
+from aiforge.cli.split import must_go_in_order, share, split
+from aiforge.client import (
+    BadRequestError,
+    Batch,
+    Client,
+    ClientError,
+    ConflictError,
+    NotFoundError,
+    Row,
+)
 from aiforge.client.options import BatchOptions
-from aiforge.questions.output import Output
+from aiforge.questions.output import Output, unused_file
+from aiforge.questions.past import NOT_ASKED
 from aiforge.questions.question import Question
 
-BATCH_ITEMS: Final = 50_000
-"""The most that the service takes in one batch."""
-BATCH_BYTES: Final = 8 * 1024 * 1024
-"""Of questions in one batch: a few times that is held while it is sent."""
+_PAGE: Final = 1000
+"""How many rows are held, and put into the input's order, at a time."""
 POLL_SECONDS: Final = 0.2
 POLL_SECONDS_A_BATCH: Final = 0.01
 """Many batches are looked at less often."""
 CANCEL_SECONDS: Final = 20.0
 AWAY_SECONDS: Final = 120.0
 """How long the service may be away while its batch runs: a restart must not end an overnight job."""
+SILENT_SECONDS: Final = 5.0
+"""After so long without an answer nobody says that the service goes on."""
 _BROKEN_OFF: Final = frozenset({"failed", "cancelling", "cancelled", "expired"})
 """Statuses of a batch that nobody should go on with."""
 _NAMED: Final = 3
 """How many batches are named where many run."""
-_FINEST: Final = Decimal("1e-12")
+_ITEM: Final = re.compile(r"items\[([0-9]+)\]")
+_WITHOUT_END: Final = Decimal("Infinity")
 
 
-def answer_all(client: Client, out: Output, run: Run, options: BatchOptions, *, stays: bool = False) -> Tally:
+def answer_all(
+    client: Client,
+    out: Output,
+    run: Run,
+    options: BatchOptions,
+    *,
+    stays: bool = False,
+    retry_failed: bool = False,
+) -> Tally:
     """Answer what has no answer and write every row; the sums.
 
     An early end leaves the batches at work if the service `stays`, else it cancels them.
     """
-    job = Job(client, out, run, options)
-    out.flush()
-    run.begin(out.first_new)
+    job = Job(client, out, run, options, retry_failed=retry_failed)
     try:
-        job.submit()
-        job.follow()
-    except (Ended, CommandError, ClientError) as end:
+        out.flush()
+        job.answer()
+    except (Ended, CommandError, ClientError, OSError) as end:
         with undisturbed() as hurry:
-            if stays and (isinstance(end, Ended) or (isinstance(end, ClientError) and end.retryable)):
-                _detach(job)
+            goes_on = isinstance(end, Ended | OSError) or (isinstance(end, ClientError) and end.retryable)
+            if stays and goes_on:
+                _detach(job, is_away=isinstance(end, ClientError) or job.is_away)
             else:
                 _cancel(job, hurry)
         raise
     finish(out, run)
-    note(f"{job.tally.done} rows in {duration(job.tally.elapsed)} → {run.name}")
+    note(f"{out.written} rows in {duration(job.tally.elapsed)} → {run.name}")
     return job.tally
 
 
-def finish(out: Output, run: Run, *, over: bool = True) -> None:
-    """Put the output in order and say where what failed is; `over` when no batch is at work any more."""
+def finish(out: Output, run: Run) -> None:
+    """Put the output in order and say where what failed is; a run that has asked everything is over."""
     errors = out.finish()
-    if over:
+    if out.is_whole and not out.not_asked:
         run.end()
     if errors is not None:
         note(f"what failed is in {errors.name}, too")
+    if out.unused:
+        kept = unused_file(Path(run.name)).name
+        note(f"{out.unused} answers belong to no question any more; they are kept in {kept}", style="yellow")
 
 
-def _detach(job: Job) -> None:
-    job.out.flush()
-    if not job.batches:
+def _detach(job: Job, *, is_away: bool) -> None:
+    with suppress(OSError):
+        job.out.flush()
+    if not job.has_posted:
         note("detached before a batch was posted; the same command goes on", style="yellow")
         return
-    note(f"detached: {job.rows}, and the service goes on with the rest", style="yellow")
+    away = "does not answer; it goes on with the rest when it is back"
+    what = away if is_away else "goes on with the rest, which costs"
+    note(f"detached: {job.rows}, and the service {what}", style="yellow")
     if job.run.is_file:
         note(f"come back with the same command, which writes the rest into {job.run.name}", style="yellow")
     into = "" if job.run.is_file else " -o OUT"
@@ -85,161 +112,286 @@ def _detach(job: Job) -> None:
 
 
 def _cancel(job: Job, hurry: Callable[[], bool]) -> None:
-    note("cancelling; once more hurries it")
-    job.cancel(hurry)
-    finish(job.out, job.run, over=bool(job.batches) and all(batch.ended for batch in job.batches))
+    if job.has_posted:
+        note("cancelling; once more hurries it")
+    with suppress(OSError):
+        job.cancel(hurry)
+        finish(job.out, job.run)
+    if not job.has_posted:
+        return
     again = "; the same command goes on from there" if job.run.is_file else ""
     note(f"cancelled: {job.rows}{again}", style="yellow")
 
 
 @dataclass(slots=True)
 class Part:
-    """One batch of the service: which of the asked questions it has, and which of its rows are taken."""
+    """One batch of the run, and how many of its rows are taken. `is_old` is one of an earlier command; what
+    is not followed was over then, or is wanted by nobody."""
 
-    first: int
-    size: int
+    number: int
     batch: Batch
-    taken: int = 0
+    is_old: bool = False
+    is_followed: bool = True
     next_row: int = 0
 
     @property
+    def size(self) -> int:
+        return self.batch.request_counts.total
+
+    @property
     def has_news(self) -> bool:
-        return self.batch.request_counts.done > self.taken and self.next_row < self.size
+        return self.next_row < self.size and (
+            self.batch.ended or self.batch.request_counts.done > self.next_row
+        )
+
+    @property
+    def most(self) -> Decimal:
+        """USD that it has cost, or may yet cost."""
+        if self.batch.ended:
+            return self.batch.cost
+        return _WITHOUT_END if self.batch.max_cost is None else self.batch.max_cost
 
 
 class Job:
-    """All batches of one run. The questions are read once to be sent and once more beside their answers."""
+    """All batches of one run, those of earlier commands, too.
 
-    def __init__(self, client: Client, out: Output, run: Run, options: BatchOptions) -> None:
+    The questions are read to find those without an answer, to send them, and beside their answers.
+    """
+
+    def __init__(
+        self, client: Client, out: Output, run: Run, options: BatchOptions, *, retry_failed: bool = False
+    ) -> None:
         self.tally = Tally(out.count - out.kept)
         self.out = out
         self.run = run
+        self._answered_at = time.monotonic()
         self._client = client
         self._options = options
+        self._retry_failed = retry_failed
         self._parts: list[Part] = []
-        self._asked = enumerate(out.pending())
+        self._read = enumerate(out.questions)
+        self._read_up_to = 0
 
     @property
     def rows(self) -> str:
         """How many rows are where, for people."""
-        return f"{self.out.kept + self.out.written} of {self.out.count} rows are in {self.run.name}"
+        return f"{self.out.kept + self.out.saved} of {self.out.count} rows are in {self.run.name}"
 
     @property
     def batches(self) -> list[Batch]:
-        return [part.batch for part in self._parts]
+        """Those of which rows are to come."""
+        return [part.batch for part in self._parts if part.next_row < part.size]
 
-    def submit(self) -> None:
-        """Post what is to be asked; what a broken-off command of this run has posted is there already."""
-        first = 0
-        asked = sum(1 for _ in self.out.pending()) if self._options.get("max_cost") else 0
-        for items in split(question for _, question in self.out.pending()):
-            options = share(self._options, len(items), asked)
-            batch = self._posted(items, options)
-            self._parts.append(Part(first, len(items), batch))
-            first += len(items)
-            known = self.run.knows(batch.id)
-            note(f"goes on with batch {batch.id}" if known else f"batch {batch.id}: {len(items)} items")
-        self.tally.total = first
-        self.tally.begin(self.batches)
+    @property
+    def is_away(self) -> bool:
+        """Whether the service has not answered lately."""
+        return time.monotonic() - self._answered_at > SILENT_SECONDS
 
-    def _posted(self, items: list[Item], options: BatchOptions) -> Batch:
-        """The batch of this run that has these items; a new one where that was broken off."""
-        key = self.run.key(items, cast(dict[str, Any], options))
-        batch = self._client.submit_batch(items, idempotency_key=key, **options)
-        while batch.status in _BROKEN_OFF:
-            batch = self._client.submit_batch(items, idempotency_key=f"{key}-{batch.id}", **options)
+    @property
+    def has_posted(self) -> bool:
+        return bool(self._parts)
+
+    def answer(self) -> None:
+        """Take in what earlier commands have posted, ask the rest, and follow all until every row is written.
+
+        What an earlier batch was not asked to the end is asked when that is over. Raises ClientError when
+        the service is away for too long.
+        """
+        if self.run.has_posted:
+            self._take_in()
+        for _ in range(2):
+            if not self.out.is_whole:
+                self._submit()
+                self._follow()
+
+    def _take_in(self) -> None:
+        """Take the rows that earlier batches have; end those at work that nobody wants, or that may cost
+        more than this run may."""
+        for noted in self.run.noted():
+            try:
+                batch = self._posted(noted) if noted.id is None else self._client.batch(noted.id)
+            except (NotFoundError, BadRequestError):
+                note(f"batch {noted.id or ''} is gone; what it was asked is asked anew", style="yellow")
+                self.run.forget(noted.number)
+            else:
+                self._parts.append(Part(noted.number, batch, is_old=True))
+        self.run.match((place, self.out.key(question)) for place, question in self.out.pending())
+        for part in self._parts:
+            first = self.run.first(part.number)
+            part.next_row = part.size if first is None else first
+            if not part.batch.ended and (first is None or self._left() < 0):
+                why = (
+                    "nobody wants its rows any more" if first is None else "it may cost more than --max-cost"
+                )
+                note(f"cancels batch {part.batch.id}: {why}", style="yellow")
+                self._stop([part])
+            elif first is not None and part.batch.status not in _BROKEN_OFF:
+                note(f"goes on with batch {part.batch.id}")
+            part.is_followed = first is not None and not part.batch.ended
+        self._take()
+
+    def _left(self) -> Decimal:
+        """USD that batches of this run may still cost."""
+        most = self._options.get("max_cost")
+        if most is None:
+            return _WITHOUT_END
+        return Decimal(most) - sum((part.most for part in self._parts), Decimal(0))
+
+    def _open(self) -> Iterator[tuple[int, Question]]:
+        """What has no row and is asked by no batch."""
+        places = self.run.places()
+        asked = next(places, None)
+        for place, question in self.out.pending():
+            while asked is not None and asked < place:
+                asked = next(places, None)
+            if place != asked:
+                yield place, question
+
+    def _submit(self) -> None:
+        """Post what is to be asked, in one batch or several."""
+        if self.out.conversations:
+            if self._running():
+                return  # its turns go first
+            must_go_in_order(question for _, question in self._open())
+        options, count = self._options, 0
+        if options.get("max_cost") is not None:
+            options = {**options, "max_cost": f"{max(self._left(), Decimal(0)):f}"}
+            count = sum(1 for _ in self._open())
+        asked: list[tuple[int, bytes]] = []
+        for items in split(self._noting(asked)):
+            posting = Posting(items, cast(dict[str, Any], share(options, len(items), count)))
+            places = asked[: len(items)]
+            del asked[: len(items)]
+            noted = self.run.note(posting, places)
+            try:
+                batch = self._posted(noted)
+            except BadRequestError as error:
+                raise self._with_line(error, places) from None
+            self._parts.append(Part(noted.number, batch))
+            note(f"batch {batch.id}: {len(items)} items")
+
+    def _noting(self, asked: list[tuple[int, bytes]]) -> Iterator[Question]:
+        for place, question in self._open():
+            asked.append((place, self.out.key(question)))
+            yield question
+
+    def _with_line(self, error: BadRequestError, asked: list[tuple[int, bytes]]) -> Exception:
+        """What the service refuses in an item, said of its line."""
+        found = _ITEM.match(error.param or "")
+        if found is None:
+            return error
+        line = self._question(asked[int(found[1])][0]).line
+        return CommandError(f"line {line} cannot be asked: {error}")
+
+    def _posted(self, noted: Noted) -> Batch:
+        """The batch of this run that was noted; it is posted unless it was before."""
+        assert noted.posting is not None
+        options = cast(BatchOptions, noted.posting.options)
+        try:
+            batch = self._client.submit_batch(noted.posting.items, idempotency_key=noted.token, **options)
+        except BadRequestError:
+            self.run.forget(noted.number)
+            raise
+        self.run.posted(noted, batch.id)
         return batch
 
-    def follow(self) -> None:
-        """Until every row is written; raises ClientError when the service is away for too long."""
+    def _follow(self) -> None:
+        """Until every batch is over and its rows are written."""
+        followed = [part for part in self._running() if part.batch.status not in _BROKEN_OFF]
+        self.tally.total = sum(part.size for part in self._parts if part.is_followed)
+        self.tally.begin(self._followed())
         with shown(self.tally) as lines:
-            answered_at = time.monotonic()
+            self._answered_at = time.monotonic()
             while self._running() or any(part.has_news for part in self._parts):
                 try:
                     self._take()
                     if self._running():
                         time.sleep(max(POLL_SECONDS, POLL_SECONDS_A_BATCH * len(self._parts)))
                     self._poll()
-                    answered_at = time.monotonic()
+                    self._answered_at = time.monotonic()
                 except ClientError as error:
-                    if not error.retryable or time.monotonic() - answered_at > AWAY_SECONDS:
+                    if not error.retryable or time.monotonic() - self._answered_at > AWAY_SECONDS:
                         raise
                     time.sleep(POLL_SECONDS)
                 if lines:
                     lines.say()
             self.tally.end()
-        for part in self._parts:
-            if part.taken < part.size:
+        for part in followed:
+            if part.batch.status != "completed":
                 raise CommandError(f"batch {part.batch.id} is {part.batch.status}, by somebody else's wish")
 
     def cancel(self, hurried: Callable[[], bool]) -> None:
         """Cancel what runs, wait a little for its end and write what is there."""
-        deadline = time.monotonic() + CANCEL_SECONDS
         with suppress(ClientError):
-            for part in self._running():
-                part.batch = self._client.cancel_batch(part.batch.id)
-            while self._running() and time.monotonic() < deadline and not hurried():
-                time.sleep(POLL_SECONDS)
-                self._poll()
+            self._stop(self._running(), hurried)
             for part in self._parts:
-                if part.has_news:
-                    self._take_from(part)
+                self._take_from(part)
         self.out.flush()
 
+    def _stop(self, parts: Iterable[Part], hurried: Callable[[], bool] = bool) -> None:
+        """Cancel batches and wait a little for their end."""
+        stopped = list(parts)
+        for part in stopped:
+            with suppress(ConflictError):  # it is over
+                self._client.cancel_batch(part.batch.id)
+        deadline = time.monotonic() + CANCEL_SECONDS
+        for part in stopped:
+            part.batch = self._client.batch(part.batch.id)
+            while not part.batch.ended and time.monotonic() < deadline and not hurried():
+                time.sleep(POLL_SECONDS)
+                part.batch = self._client.batch(part.batch.id)
+
     def _running(self) -> list[Part]:
-        return [part for part in self._parts if not part.batch.ended]
+        return [part for part in self._parts if part.is_followed and not part.batch.ended]
+
+    def _followed(self) -> list[Batch]:
+        return [part.batch for part in self._parts if part.is_followed]
 
     def _poll(self) -> None:
         for part in self._running():
             part.batch = self._client.batch(part.batch.id)
-        self.tally.update(self.batches)
+        self.tally.update(self._followed())
 
     def _take(self) -> None:
-        """Write the rows that are there, in input order."""
+        """Write the rows that are there, in input order as far as the batches follow it."""
         for part in self._parts:
-            if part.has_news:
-                self._take_from(part)
+            self._take_from(part)
             if part.next_row < part.size and not part.batch.ended:
                 break
         self.out.flush()
 
     def _take_from(self, part: Part) -> None:
-        whole = part.batch.ended
-        for row in self._client.results(part.batch.id, after=part.next_row):
-            place, question = self._question(part.first + row.index)
-            if not self.out.has(place):
-                self.out.write(place, question, answers.record(row))
+        if not part.has_news:
+            return
+        is_over = part.batch.ended
+        rows = self._client.results(part.batch.id, after=part.next_row)
+        while page := list(islice(rows, _PAGE)):
+            self._write(part, page)
+            part.next_row = page[-1].index + 1
+            self._answered_at = time.monotonic()
+        if is_over:
+            part.next_row = part.size
+            self.run.release(part.number)
+
+    def _write(self, part: Part, rows: list[Row]) -> None:
+        """Rows beside their questions; what an old batch was not asked to the end is left to a new one."""
+        wanted = ((self.run.place(part.number, row.index), row) for row in rows)
+        for place, row in sorted(((place, row) for place, row in wanted if place is not None), key=_place):
+            left = part.is_old and row.error and (self._retry_failed or row.error.code in NOT_ASKED)
+            if left or self.out.has(place):
+                continue
+            question = self._question(place)
+            self.out.write(place, question, answers.record(row))
             uses_tools = question.options.get("tools") or self._options.get("tools")
             self.tally.retried += row.attempts > 1 and not uses_tools
-            part.next_row = row.index + 1
-            part.taken += 1
-        if whole:
-            part.next_row = part.size
 
-    def _question(self, number: int) -> tuple[int, Question]:
-        """What was asked as the number-th; rows come in that order, some may be left out."""
-        return next(asked for index, asked in self._asked if index == number)
-
-
-def share(options: BatchOptions, size: int, asked: int) -> BatchOptions:
-    """The options of one batch of several: of the most that all may cost it has its part."""
-    most = options.get("max_cost")
-    if not most:
-        return options
-    part = (Decimal(most) * size / asked).quantize(_FINEST, rounding=ROUND_DOWN)
-    return {**options, "max_cost": f"{part.normalize():f}"}
+    def _question(self, place: int) -> Question:
+        """The question at a place; read on, and from the start again only where rows are in another order."""
+        if place < self._read_up_to:
+            self._read = enumerate(self.out.questions)
+        self._read_up_to = place + 1
+        return next(question for number, question in self._read if number == place)
 
 
-def split(rows: Iterable[Question]) -> Iterator[list[Item]]:
-    """Items that the service takes as one batch each."""
-    items: list[Item] = []
-    size = 0
-    for row in rows:
-        weight = len(as_json(row.message))
-        if items and (len(items) == BATCH_ITEMS or size + weight > BATCH_BYTES):
-            yield items
-            items, size = [], 0
-        items.append(Item(message=row.message, id=row.id, **row.options))
-        size += weight
-    if items:
-        yield items
+def _place(found: tuple[int, Row]) -> int:
+    return found[0]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from itertools import accumulate
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -23,8 +24,7 @@ RATE_SECONDS: Final = 10.0
 LINE_SECONDS: Final = 5.0
 FRAMES_PER_SECOND: Final = 8
 WIDEST_BAR: Final = 28
-TEXT_WIDTH: Final = 88
-"""What stands beside the bar, at its usual length."""
+GAP: Final = 2
 
 
 def dollars(amount: Decimal) -> str:
@@ -62,6 +62,7 @@ class Tally:
         """Take batches that may have come some way already; rates count from here."""
         self.update(batches)
         self._begun = (self.done, self.tokens)
+        self._ended = None
         self._started = time.monotonic()
         self._past = deque([(self._started, *self._begun)])
 
@@ -121,7 +122,7 @@ class Tally:
 
 
 class Bar:
-    """One line that is drawn anew for every frame."""
+    """One line that is drawn anew for every frame; what has no room is left out whole, the last first."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -129,19 +130,22 @@ class Bar:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         tally = self._tally
         items, tokens = tally.rates
-        cells: list[RenderableType] = [
+        counts = [
             Text(f"{tally.done}/{tally.total}", style="bold"),
             Text(f"{tally.failed} failed", style="red" if tally.failed else "dim"),
-            *(Text(told, style="dim") for told in tally.counts),
-            f"{items:.1f} items/s",
-            f"{tokens:,.0f} tokens/s",
-            tally.money,
+            Text(tally.money),
             Text(tally.time, style="dim"),
+            *(Text(told, style="dim") for told in tally.counts),
+            Text(f"{items:.1f} items/s"),
+            Text(f"{tokens:,.0f} tokens/s"),
         ]
-        width = min(WIDEST_BAR, options.max_width - TEXT_WIDTH)
+        widths = list(accumulate(text.cell_len + GAP for text in counts))
+        fitting = sum(width <= options.max_width + GAP for width in widths)
+        cells: list[RenderableType] = [*counts[:fitting]]
+        width = min(WIDEST_BAR, options.max_width - widths[-1])
         if width > 0:
             cells.insert(0, ProgressBar(total=tally.total, completed=tally.done, width=width))
-        row = Table.grid(padding=(0, 2, 0, 0))
+        row = Table.grid(padding=(0, GAP, 0, 0))
         for _ in cells:
             row.add_column(no_wrap=True)
         row.add_row(*cells)

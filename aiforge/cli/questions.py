@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from aiforge.cli import settings
 from aiforge.cli.arguments import whole
+from aiforge.cli.connect import running_url
 from aiforge.cli.errors import CommandError, UsageError
 from aiforge.cli.output import note
+from aiforge.client.options import BatchOptions
+from aiforge.core.parameters import ParameterError, check_parameters
 from aiforge.questions import reading
 from aiforge.questions.errors import QuestionsError, UnclearError
 from aiforge.questions.reading import NO_CHOICES, Choices, Questions
+from aiforge.tools import registry
+
+FINEST_USD: Final = Decimal("1e-12")
+MOST_USD: Final = 10**9
+"""As the service counts money."""
 
 ColumnOption = Annotated[
     str | None, typer.Option("--column", help="The column that holds the question.", callback=whole)
@@ -45,6 +54,23 @@ NoHeaderOption = Annotated[bool, typer.Option("--no-header", help="The first row
 DedupeOption = Annotated[
     bool, typer.Option("--dedupe", help="Ask once what is asked twice; with temperature 0 it is so anyway.")
 ]
+CacheTtlOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cache-ttl",
+        metavar="SECONDS",
+        min=1,
+        help="Take what an earlier batch was answered no longer ago, and keep the answers for so long.",
+    ),
+]
+ConversationColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--conversation-column",
+        help="The column that names the conversation that a question goes on with; '' where there is none.",
+        callback=whole,
+    ),
+]
 MaxCostOption = Annotated[
     str | None,
     typer.Option(
@@ -67,12 +93,44 @@ def choices(
     delimiter: str | None,
     *,
     no_header: bool,
+    conversation_column: str | None = None,
 ) -> Choices:
     """What the command line says about a file; raises UsageError."""
     mark = "\t" if delimiter in {"tab", "\\t"} else delimiter
     if mark is not None and (len(mark) != 1 or mark in '"\r\n\0'):
         raise UsageError("--delimiter: one character such as ; or |, or the word tab")
-    return Choices(column, id_column, encoding, mark, header=not no_header, prompt_template=prompt_template)
+    return Choices(
+        column,
+        id_column,
+        encoding,
+        mark,
+        header=not no_header,
+        prompt_template=prompt_template,
+        conversation_column=conversation_column,
+        tools=_tools(),
+    )
+
+
+def _tools() -> frozenset[str] | None:
+    """The tools that a service has which is started here, None where one runs already."""
+    configuration = settings.load()
+    return None if running_url(configuration) else registry.names(configuration.library)
+
+
+def must_be_right(options: BatchOptions) -> None:
+    """Raises UsageError for an option that no call can have."""
+    try:
+        check_parameters(model=options.get("model"), max_tokens=options.get("max_tokens"))
+    except ParameterError as error:
+        raise UsageError(f"--{error.name.replace('_', '-')}: {error}") from None
+
+
+def must_have_no_cap(found: Questions, options: BatchOptions) -> None:
+    """Raises UsageError: turns of conversations are held by budgets, not by what a batch may cost."""
+    if found.conversations and options.get("max_cost"):
+        raise UsageError(
+            "--max-cost: turns of conversations are held by the budgets of their tenant and conversation"
+        )
 
 
 def usd(amount: str | None) -> str | None:
@@ -83,8 +141,10 @@ def usd(amount: str | None) -> str | None:
         found = Decimal(amount)
     except InvalidOperation:
         found = Decimal("NaN")
-    if not found.is_finite() or found <= 0:
-        raise UsageError("--max-cost: an amount in USD above 0, such as 2.50")
+    if not found.is_finite() or not 0 < found <= MOST_USD:
+        raise UsageError(f"--max-cost: an amount in USD above 0, at most {MOST_USD:,}, such as 2.50")
+    if found != found.quantize(FINEST_USD):
+        raise UsageError("--max-cost: is finer than 10^-12 USD")
     return f"{found:f}"
 
 

@@ -15,10 +15,11 @@ from aiforge.cli.connect import connected
 from aiforge.cli.errors import UsageError
 from aiforge.cli.files import must_be_file
 from aiforge.cli.history import NoteOption, notes
-from aiforge.cli.job import share, split
 from aiforge.cli.output import as_json, data, note
 from aiforge.cli.questions import (
+    CacheTtlOption,
     ColumnOption,
+    ConversationColumnOption,
     DedupeOption,
     DelimiterOption,
     EncodingOption,
@@ -28,6 +29,7 @@ from aiforge.cli.questions import (
     PromptTemplateOption,
     SystemPromptOption,
 )
+from aiforge.cli.split import must_go_in_order, share, split
 from aiforge.client import Batch
 from aiforge.client.options import BatchOptions, FileOptions
 from aiforge.questions.lines import LONGEST_RECORD
@@ -54,9 +56,11 @@ def submit(
     ] = None,
     metadata: NoteOption = None,
     dedupe: DedupeOption = False,
+    cache_ttl: CacheTtlOption = None,
     max_cost: MaxCostOption = None,
     column: ColumnOption = None,
     id_column: IdColumnOption = None,
+    conversation_column: ConversationColumnOption = None,
     prompt_template: PromptTemplateOption = None,
     encoding: EncodingOption = None,
     delimiter: DelimiterOption = None,
@@ -67,7 +71,10 @@ def submit(
     json: JsonOption = False,
 ) -> None:
     """Post a batch and print its id; a long file of questions becomes several, one id a line."""
-    choices = questions.choices(column, id_column, prompt_template, encoding, delimiter, no_header=no_header)
+    choices = questions.choices(
+        column, id_column, prompt_template, encoding, delimiter, no_header=no_header,
+        conversation_column=conversation_column,
+    )  # fmt: skip
     posted = BatchOptions(
         system_prompt=system_prompt,
         model=model,
@@ -75,23 +82,33 @@ def submit(
         completion_window=completion_window,
         metadata=notes(metadata) or None,
         dedupe=dedupe or None,
+        cache_ttl=cache_ttl,
         max_cost=questions.usd(max_cost),
     )
-    url = _url(source)
-    if url is not None:
-        _must_suit_requests(source, choices, posted)
-        made = [_file_batch(Path(source), endpoint or url, posted)]
-    elif endpoint is not None:
-        raise UsageError(f"--endpoint: {source} has questions; it is for OpenAI's batch lines")
-    else:
-        made = _question_batches(source, choices, posted)
+    made = _made(source, endpoint, choices, posted)
     for batch in made:
         data(as_json(batch) if json else batch.id)
     note(f"how far it is: aiforge batch watch {made[0].id}")
 
 
+def _made(source: str, endpoint: str | None, choices: Choices, posted: BatchOptions) -> list[Batch]:
+    questions.must_be_right(posted)
+    url = _url(source)
+    if url is not None:
+        _must_suit_requests(source, choices, posted)
+        return [_file_batch(Path(source), endpoint or url, posted)]
+    if endpoint is not None:
+        raise UsageError(f"--endpoint: {source} has questions; it is for OpenAI's batch lines")
+    return _question_batches(source, choices, posted)
+
+
 def _file_batch(path: Path, endpoint: str, posted: BatchOptions) -> Batch:
-    options = FileOptions(metadata=posted["metadata"], dedupe=posted["dedupe"], max_cost=posted["max_cost"])
+    options = FileOptions(
+        metadata=posted["metadata"],
+        dedupe=posted["dedupe"],
+        max_cost=posted["max_cost"],
+        cache_ttl=posted["cache_ttl"],
+    )
     with connected(start=False) as client:
         file = client.upload(path)
         return client.submit_batch_file(
@@ -105,6 +122,9 @@ def _file_batch(path: Path, endpoint: str, posted: BatchOptions) -> Batch:
 
 def _question_batches(source: str, choices: Choices, posted: BatchOptions) -> list[Batch]:
     with questions.opened(source, choices) as found, connected(start=False) as client:
+        questions.must_have_no_cap(found, posted)
+        if found.conversations:
+            must_go_in_order(found)
         return [
             client.submit_batch(
                 items, idempotency_key=f"submit-{token_hex(16)}", **share(posted, len(items), found.count)

@@ -11,6 +11,7 @@ from aiforge.questions.errors import UnclearError
 QUESTION_NAMES: Final = frozenset({"question", "prompt", "query", "q", "text", "input", "message", "qen"})
 """As `plain` has them: any case, without spaces, `_` and `-`."""
 ID_NAMES: Final = ("id", "customid")
+CONVERSATION_NAMES: Final = ("conversation", "conversationid")
 
 
 def plain(name: str) -> str:
@@ -41,6 +42,19 @@ def id_column(columns: Sequence[str], wanted: str | None, question: str) -> str 
         return existing(columns, wanted, "--id-column")
     others = [column for column in columns if column != question]
     return next((column for known in ID_NAMES for column in others if plain(column) == known), None)
+
+
+def conversation_column(
+    columns: Sequence[str], wanted: str | None, taken: Sequence[str | None]
+) -> str | None:
+    """The column that was asked for, none for '', or the first that is known to name conversations."""
+    if wanted == "":
+        return None
+    if wanted is not None:
+        return existing(columns, wanted, "--conversation-column")
+    others = [column for column in columns if column not in taken]
+    known = (column for name in CONVERSATION_NAMES for column in others if plain(column) == name)
+    return next(known, None)
 
 
 def existing(columns: Sequence[str], wanted: str, option: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,11 +19,23 @@ _MARKS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16", "UTF-16"),
     (codecs.BOM_UTF16_BE, "utf-16", "UTF-16"),
 )
-_HIGH: Final = re.compile(rb"[\x80-\xff]+")
-_ODD_IN_A_WORD: Final = re.compile(
-    rb"[A-Za-z][\x80\x82-\x84\x86-\x89\x8b\x93-\x95\x98\x99\x9b\xa1-\xac\xae-\xb3\xb5\xb6\xb8-\xbf\xd7\xf7]+[a-z]"
+_OTHERS: Final = (
+    (b"\x1f\x8b", "compressed with gzip; unpack it first"),
+    (b"PK\x03\x04", "a ZIP archive, as spreadsheets are; unpack it, or save its table as CSV"),
 )
-"""A sign of Windows-1252 that is no letter, between letters: another code page's letter."""
+_HIGH: Final = re.compile(rb"[\x80-\xff]+")
+_ODD: Final = re.compile(
+    rb"[A-Za-z\x9a\x9e\xc0-\xff][\x80\x82-\x84\x86-\x89\x8b\x93-\x95\x98\x99\x9b\xa1-\xac\xae-\xb3\xb5\xb6\xb8-\xbf\xd7\xf7]+[a-z]"
+    rb"|(?<![0-9])[\x80\x86\x87][a-z]|[\xbc-\xbe][a-z]{4}|[a-z]\xa7(?![A-Za-z0-9])|[\x88\x98\xa4]|(?<![A-Za-z0-9])[\xb2\xb3\xb9][a-z\xdf-\xff]"
+    rb"|[a-z][\x8a\x8c\x8e\x9f\xc0-\xc3\xc5-\xc8\xca-\xd5\xd8-\xdb\xdd\xde][a-z]"
+    rb"|[a-z][\x8a\x8c\x8e\x9f\xc0-\xd6\xd8-\xde](?![A-Za-z\x80-\xff])"
+)
+"""What is odd in Windows-1252 and shows that a byte is another code page's letter: a sign between letters,
+one before a word or at its end that does not belong there, a capital within a word or at its end, and
+signs that nobody writes."""
+_LATIN_9: Final = bytes.maketrans(b"\xa4\xa6\xa8\xb4\xb8\xbc\xbd\xbe", b"\x80\x8a\x9a\x8e\x9e\x8c\x9c\x9f")
+"""Where ISO-8859-15 differs from Windows-1252, that has the same character elsewhere."""
+_CONTROLS: Final = re.compile(rb"[\x80-\x9f]")
 _UNDEFINED: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]|(?<![A-Za-z])\xff")
 _LONGEST_RUN: Final = 3
 _MOST_HIGH: Final = 0.3
@@ -48,6 +60,7 @@ class Encoding:
 
 UTF_8: Final = Encoding("utf-8", "UTF-8")
 WINDOWS_1252: Final = Encoding("cp1252", "Windows-1252")
+LATIN_9: Final = Encoding("iso8859-15", "ISO-8859-15")
 
 
 def named(encoding: str, path: Path) -> Encoding:
@@ -77,17 +90,31 @@ def detect(path: Path, name: str) -> Encoding:
                 if not codec:
                     raise UnclearError(f"{name}: is {label}; name it with --encoding utf-32")
                 return Encoding(codec, label)
+        for mark, what in _OTHERS:
+            if head.startswith(mark):
+                raise UnclearError(f"{name}: is {what}")
+        if b"\r" in head and b"\n" not in head and not any(b"\n" in piece for piece in _pieces(file)):
+            raise UnclearError(f"{name}: its lines end with CR alone; turn them into LF first, as tr does")
         if (wide := _without_a_mark(head)) is not None:
+            if wide.codec.startswith("utf-32"):
+                raise UnclearError(f"{name}: is {wide.label}; name it with --encoding {wide.codec}")
             return wide
         file.seek(0)
         if _is_utf_8(file):
             return UTF_8
         file.seek(0)
-        return WINDOWS_1252 if _is_western(file) else UTF_8
+        if _is_western(_whole_lines(file)):
+            return WINDOWS_1252
+        file.seek(0)
+        return LATIN_9 if _is_western(_as_latin_9(file)) else UTF_8
 
 
 def _without_a_mark(head: bytes) -> Encoding | None:
-    """UTF-16 when nearly every other byte is zero and none of those between."""
+    """UTF-16 when nearly every other byte is zero and none of those between, UTF-32 when whole halves are."""
+    if len(head) >= 8 and not any(head[2::4] + head[3::4]):
+        return Encoding("utf-32-le", "UTF-32 without a byte order mark")
+    if len(head) >= 8 and not any(head[0::4] + head[1::4]):
+        return Encoding("utf-32-be", "UTF-32 without a byte order mark")
     pairs = len(head) // 2
     even, odd = head[0 : 2 * pairs : 2].count(0), head[1 : 2 * pairs : 2].count(0)
     if pairs >= 2 and even == 0 and odd > 0.7 * pairs:
@@ -100,7 +127,7 @@ def _without_a_mark(head: bytes) -> Encoding | None:
 def _is_utf_8(file: BinaryIO) -> bool:
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        for piece in iter(lambda: file.read(PIECE), b""):
+        for piece in _pieces(file):
             decoder.decode(piece)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
@@ -108,15 +135,19 @@ def _is_utf_8(file: BinaryIO) -> bool:
     return True
 
 
-def _is_western(file: BinaryIO) -> bool:
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.read(PIECE), b"")
+
+
+def _is_western(pieces: Iterable[bytes]) -> bool:
     """Whether a file that is not UTF-8 reads as Windows-1252 and as nothing else.
 
     Not with a sequence of UTF-8 in it (a broken or mixed file), nor with long runs or many of the
-    upper characters, nor with its signs inside words (another code page's letters).
+    upper characters, nor with what is odd in it.
     """
     high = letters = 0
-    for piece in _whole_lines(file):
-        if _UNDEFINED.search(piece) or _ODD_IN_A_WORD.search(piece):
+    for piece in pieces:
+        if _UNDEFINED.search(piece) or _ODD.search(piece):
             return False
         for found in _HIGH.findall(piece):
             high += sum(byte >= 0xC0 for byte in found)
@@ -130,6 +161,16 @@ def _holds_utf_8(run: bytes) -> bool:
     return any(
         ord(letter) < 0xDC80 or ord(letter) > 0xDCFF for letter in run.decode("utf-8", "surrogateescape")
     )
+
+
+def _as_latin_9(file: BinaryIO) -> Iterator[bytes]:
+    """The pieces of a file with the euro sign of ISO-8859-15, as Windows-1252 would have them."""
+    has_euro = False
+    for piece in _whole_lines(file):
+        has_euro = has_euro or b"\xa4" in piece
+        yield b"\x81" if _CONTROLS.search(piece) else piece.translate(_LATIN_9)
+    if not has_euro:
+        yield b"\x81"
 
 
 def _whole_lines(file: BinaryIO) -> Iterator[bytes]:

@@ -34,10 +34,10 @@ class BadRow(Exception):
 
 
 class Problems:
-    """The bad lines of one file, named up to a limit and counted beyond it."""
+    """The bad lines of one file, named up to a limit and counted beyond it, and how many are comments."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self.comments = 0
         self._named: list[tuple[int, str]] = []
 
     def add(self, line: int, what: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
@@ -13,16 +14,17 @@ from aiforge.questions.lines import TextFile, must_be_text
 
 STRING_COLUMN: Final = "question"
 """What a line that is only a string is the value of."""
+_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 _LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
 
 
 def as_json(value: object) -> str:
     """One line of JSON that every reader takes for one line."""
-    return msgspec.json.encode(value).decode().translate(_LINE_BREAKS)
+    return _encode(value).decode().translate(_LINE_BREAKS)
 
 
 def rows(file: TextFile, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and objects; what is none goes to the problems."""
+    """Line numbers and objects, with fractions as Decimals; what is none goes to the problems."""
     for number, line in file.lines():
         if not line.strip(" \t\r\n"):
             continue
@@ -35,7 +37,7 @@ def rows(file: TextFile, problems: Problems) -> Iterator[tuple[int, dict[str, An
 
 def _object_of(line: str) -> dict[str, Any]:
     try:
-        value = json.loads(line, object_pairs_hook=_object, parse_constant=_no_number)
+        value = _decode(line)
     except (ValueError, RecursionError) as error:
         raise BadRow(f"is not JSON: {error}") from None
     if isinstance(value, str):
@@ -57,5 +59,17 @@ def twice(names: Sequence[str]) -> str:
     return next(name for name in names if names.count(name) > 1)
 
 
+def _fraction(word: str) -> Decimal:
+    try:
+        return Decimal(word)
+    except InvalidOperation:
+        raise ValueError(f"{word[:80]} is too large a number") from None
+
+
 def _no_number(word: str) -> None:
     raise ValueError(f"{word} is no JSON number")
+
+
+_decode: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_no_number, parse_float=_fraction
+).decode

@@ -8,19 +8,23 @@ input, beside the old one, and puts it in its place. So no answer is ever lost o
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from aiforge.questions.jsonl import as_json
-from aiforge.questions.past import Past
+from aiforge.questions.past import NOT_ASKED, Past, key_of
 from aiforge.questions.question import Question
 from aiforge.questions.reading import Questions
-from aiforge.questions.shape import Record, Shape, question_record, rows_in, shape_of
+from aiforge.questions.shape import COLUMNS, Record, Shape, must_be_ours, question_record, rows_in, shape_of
 
 _BUFFER: Final = 64 * 1024
-_OF_ERRORS: Final = ("index", "id", "question", "status", "error_class", "error_message", "model", "attempts")
+OF_ERRORS: Final = ("index", "id", "question", "status", "error_class", "error_message", "model", "attempts")
 
 
 class Output:
@@ -36,73 +40,82 @@ class Output:
         self._path = target if isinstance(target, Path) else None
         self._file: IO[bytes] | None = None if isinstance(target, Path) else target
         self._shape = self._final_shape = shape
-        self._questions = questions
+        self.questions = questions
         self._shared = shared
-        self._past: Past | None = None
+        self._past = Past()
         self._buffer = bytearray()
+        self._start: int | None = None
+        """Where the whole rows of a file end that is gone on with."""
         self._end = 0
-        self._first_new = 0
+        self._last_place = -1
+        self._is_in_order = True
         self._has_errors = False
         self.count = questions.count
+        self.conversations = questions.conversations
         self.kept = self.kept_failed = 0
         """Rows of earlier runs that still answer their question, and how many of them are failures."""
-        self.written = self.written_failed = 0
+        self.written = self.written_failed = self.not_asked = 0
+        """Rows of this run; those of failures; and those of questions that were never asked to the end."""
+        self.saved = 0
+        """Rows of this run that are in the file."""
+        self.unused = 0
+        """Answers that are kept in a file of their own, because their question is not in the input."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._past is not None:
-            self._past.close()
+        self._past.close()
         if self._path is not None and self._file is not None:
             self._file.close()
 
-    def begin(self, *, retry_failed: bool = False, since: int | None = None) -> None:
-        """Find what is answered already and make ready to write; raises NotOurs for somebody else's file.
-
-        With `since`, what `first_new` was in a run that was broken off, that run is gone on with.
-        """
+    def begin(self, *, retry_failed: bool = False) -> None:
+        """Find what is answered already; raises NotOurs for somebody else's file. Nothing is written yet."""
         path = self._path
+        if path is not None:
+            must_be_ours(errors_file(path), self._shape.format, OF_ERRORS)
+            must_be_ours(unused_file(path), "jsonl", COLUMNS)
         there = shape_of(path, self._shape) if path is not None and path.exists() else None
-        if path is not None and there is not None:
-            self._shape = there
-            self._past = Past()
-            with path.open("rb") as file:
-                file.seek(len(there.header))
-                rows = rows_in(file, path, there)
-                self._end = self._past.load(rows, len(there.header), retry_failed=retry_failed)
-            self.kept, self.kept_failed = self._past.match(self._questions, self._shared)
-            self._first_new = self._end if since is None or since > self._end else since
-            self._file = path.open("r+b", buffering=0)
-            self._file.truncate(self._end)
-            self._file.seek(self._end)
-        else:
+        if path is None or there is None:
             self._put(self._shape.header)
+            return
+        self._shape = there
+        self._is_in_order = False
+        with path.open("rb") as file:
+            file.seek(len(there.header))
+            rows = rows_in(file, path, there)
+            self._end = self._start = self._past.load(rows, len(there.header), retry_failed=retry_failed)
+        self.kept, self.kept_failed = self._past.match(self.questions, self._shared)
 
     @property
-    def first_new(self) -> int:
-        """Where in the file the rows of this run begin."""
-        return self._first_new
+    def is_whole(self) -> bool:
+        """Every question has its row."""
+        return self.kept + self.written == self.count
+
+    def key(self, question: Question) -> bytes:
+        """What makes a question the one that an earlier run has asked."""
+        return key_of(question, self._shared)
 
     def has(self, place: int) -> bool:
         """Whether the question at a place has its row."""
-        return self._past is not None and self._past.start_of(place) is not None
+        return self._past.start_of(place) is not None
 
     def pending(self) -> Iterator[tuple[int, Question]]:
-        """The questions that had no answer when this run began, with their places in the input."""
-        for place, question in enumerate(self._questions):
-            start = None if self._past is None else self._past.start_of(place)
-            if start is None or start >= self._first_new:
+        """The questions that have no row, with their places in the input."""
+        for place, question in enumerate(self.questions):
+            if not self.has(place):
                 yield place, question
 
     def write(self, place: int, question: Question, answer: Record) -> None:
         """One row; the next flush brings it into the file at the latest."""
         record = {**answer, **question_record(place, question, question.digest(self._shared))}
-        if self._past is not None:
-            self._past.note(place, self._end)
+        self._past.note(place, self._end)
         failed = record["status"] != "ok"
         self._has_errors = self._has_errors or failed
+        self._is_in_order = self._is_in_order and place > self._last_place
+        self._last_place = place
         self.written_failed += failed
+        self.not_asked += failed and record["error_class"] in NOT_ASKED
         self._put(self._shape.row(record, question.extra))
         self.written += 1
         if len(self._buffer) > _BUFFER:
@@ -114,64 +127,123 @@ class Output:
 
     def flush(self) -> None:
         """Whole rows only, in one write as far as the system does that."""
-        if self._file is None and self._path is not None:
-            self._file = self._path.open("wb", buffering=0)
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        while rest and self._file is not None:
-            rest = rest[self._file.write(rest) :]
         if self._path is None and self._file is not None:
+            self._file.write(self._buffer)
             self._file.flush()
+            self._buffer.clear()
+        elif self._path is not None:
+            with named(self._path):
+                if self._file is None:
+                    self._file = self._opened(self._path)
+                while self._buffer:
+                    del self._buffer[: self._file.write(self._buffer)]
+        self.saved = self.written
+
+    def _opened(self, path: Path) -> IO[bytes]:
+        if self._start is None:
+            return path.open("wb", buffering=0)
+        file = path.open("r+b", buffering=0)
+        file.truncate(self._start)
+        file.seek(self._start)
+        return file
 
     def finish(self) -> Path | None:
-        """Put a continued output into the input's order, if it is whole; the file of errors, if there is one.
+        """Put the output into the input's order, if it is whole; the file of errors, if there is one.
 
         One that is not whole stays as it is, for the next run.
         """
         self.flush()
         if self._path is None:
             return None
-        if self._past is not None and self.kept + self.written == self.count:
-            self._rewrite(self._path, self._past)
-            self._past.close()
-            self._past = None
+        if self.is_whole and not self._is_in_order:
+            self._keep_unused(self._path)
+            self._rewrite(self._path)
         return self._write_errors(self._path)
 
-    def _rewrite(self, path: Path, past: Past) -> None:
+    def _rewrite(self, path: Path) -> None:
         with path.open("rb") as source, replacing(path) as file:
             file.write(self._final_shape.header)
-            for place, question in enumerate(self._questions):
-                source.seek(past.start_of(place) or 0)
+            for place, question in enumerate(self.questions):
+                source.seek(self._past.start_of(place) or 0)
                 row = next(rows_in(source, path, self._shape)).record
                 fixed = question_record(place, question, question.digest(self._shared))
                 self._has_errors = self._has_errors or row["status"] != "ok"
                 file.write(self._final_shape.row({**row, **fixed}, question.extra))
         self._shape = self._final_shape
 
+    def _keep_unused(self, path: Path) -> None:
+        """Answers that would be gone with the rewriting, because no question of the input is theirs."""
+        with path.open("rb") as source:
+            source.seek(len(self._shape.header))
+            left = (
+                row.record
+                for row, is_used in self._past.sorted_out(rows_in(source, path, self._shape))
+                if row.record["status"] == "ok" and not is_used
+            )
+            first = next(left, None)
+            if first is None:
+                return
+            target = unused_file(path)
+            with replacing(target, like=path) as file:
+                if target.exists():
+                    with target.open("rb") as before:
+                        shutil.copyfileobj(before, file)
+                for record in chain([first], left):
+                    self.unused += 1
+                    file.write((as_json(record) + "\n").encode())
+
     def _write_errors(self, path: Path) -> Path | None:
-        target = path.with_name(f"{path.stem}.errors.jsonl")
-        if self._past is None and not self._has_errors:
+        target = errors_file(path)
+        if self.is_whole and not self._has_errors:
             target.unlink(missing_ok=True)
             return None
+        shape = replace(self._final_shape, columns=OF_ERRORS)
         found = False
-        with path.open("rb") as source, replacing(target) as file:
+        with path.open("rb") as source, replacing(target, like=path) as file:
+            file.write(shape.header)
             source.seek(len(self._shape.header))
-            for row in rows_in(source, path, self._shape):
-                used = self._past is None or self._past.is_used(row.start)
-                if used and row.record["status"] != "ok":
+            for row, is_used in self._past.sorted_out(rows_in(source, path, self._shape)):
+                if (is_used or self.is_whole) and row.record["status"] != "ok":
                     found = True
-                    file.write((as_json({name: row.record.get(name) for name in _OF_ERRORS}) + "\n").encode())
+                    file.write(shape.row(row.record, {}))
         if not found:
             target.unlink()
         return target if found else None
 
 
+def errors_file(path: Path) -> Path:
+    """Where what failed stands once more, beside an output and in its format."""
+    return path.with_name(f"{path.stem}.errors{path.suffix}")
+
+
+def unused_file(path: Path) -> Path:
+    """Where answers are kept that were in an output and belong to no question any more."""
+    return path.with_name(f"{path.name}.unused.jsonl")
+
+
 @contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes this one's place when it is whole and on the disk."""
+def named(path: Path) -> Iterator[None]:
+    """A block that writes into this file: its OSError says so."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
+def replacing(path: Path, like: Path | None = None) -> Iterator[IO[bytes]]:
+    """A new file that takes this one's place when it is whole and on the disk.
+
+    A link stays one; who may read the file is kept, or is as of the file that it is to be `like`.
+    """
+    path = path.resolve()
+    model = path if like is None else like
     beside = path.with_name(f".{path.name}.part")
     try:
-        with beside.open("wb") as file:
+        with beside.open("wb") as file, named(beside):
+            if model.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(model.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())

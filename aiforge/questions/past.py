@@ -7,15 +7,17 @@ belongs to one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from aiforge.questions.ids import short, temporary
 from aiforge.questions.question import Question
 from aiforge.questions.shape import Written
 
-NOT_ASKED: Final = ("cancel", "expire")
-"""In error classes: the question was never asked to the end, so it is asked again."""
+NOT_ASKED: Final = frozenset(
+    {"cancelled", "expired", "batch_cancelled", "batch_expired", "budget_exceeded", "unpriced_model"}
+)
+"""Error classes of what was never asked to the end, so it is asked again."""
 
 _MATCH: Final = """
     WITH asked AS (
@@ -28,6 +30,11 @@ _MATCH: Final = """
     ON found.key = asked.key AND found.number = asked.number ORDER BY asked.place
 """
 """The n-th of equal questions gets the n-th of their rows, good ones first; sorted, not searched."""
+
+
+def key_of(question: Question, shared: Mapping[str, Any]) -> bytes:
+    """What makes a question the one that an earlier run has asked."""
+    return short(question.id or "", question.digest(shared))
 
 
 class Past:
@@ -48,9 +55,8 @@ class Past:
         """Note what is there; the end of the last whole row, `end` where there is none."""
         for row in rows:
             end = row.end
-            error = str(row.record.get("error_class") or "")
             failed = row.record["status"] != "ok"
-            if not failed or not (retry_failed or any(word in error for word in NOT_ASKED)):
+            if not failed or not (retry_failed or row.record.get("error_class") in NOT_ASKED):
                 key = short(str(row.record.get("id") or ""), str(row.record["digest"]))
                 self._database.execute("INSERT INTO rows VALUES (?, ?, ?)", (key, failed, row.start))
         return end
@@ -58,10 +64,8 @@ class Past:
     def match(self, questions: Iterable[Question], shared: Mapping[str, Any]) -> tuple[int, int]:
         """Give every question its row, where there is one; how many have one, and one of a failure."""
         for place, question in enumerate(questions):
-            key = short(question.id or "", question.digest(shared))
-            self._database.execute("INSERT INTO wanted VALUES (?, ?)", (key, place))
+            self._database.execute("INSERT INTO wanted VALUES (?, ?)", (key_of(question, shared), place))
         self._database.execute(_MATCH)
-        self._database.execute("CREATE INDEX used ON answers (start)")
         self._database.execute("DROP TABLE wanted")
         count, failed = self._database.execute("SELECT count(*), sum(failed) FROM answers").fetchone()
         return int(count), int(failed or 0)
@@ -74,6 +78,9 @@ class Past:
         found = self._database.execute("SELECT start FROM answers WHERE place = ?", (place,)).fetchone()
         return None if found is None else int(found[0])
 
-    def is_used(self, start: int) -> bool:
-        """Whether the row that begins there answers a question of the input."""
-        return bool(self._database.execute("SELECT 1 FROM answers WHERE start = ?", (start,)).fetchone())
+    def sorted_out(self, rows: Iterable[Written]) -> Iterator[tuple[Written, bool]]:
+        """Rows, and whether they answer a question of the input."""
+        self._database.execute("CREATE INDEX IF NOT EXISTS used ON answers (start)")
+        for row in rows:
+            found = self._database.execute("SELECT 1 FROM answers WHERE start = ?", (row.start,))
+            yield row, found.fetchone() is not None

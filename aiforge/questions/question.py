@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from hashlib import blake2b
 from typing import Any, Final, cast
 
 import msgspec
 
 from aiforge.core.content import ContentError, check_content
+from aiforge.core.names import CONVERSATION_ID
+from aiforge.core.parameters import ParameterError, check_parameters
 from aiforge.questions.errors import BadRow
 from aiforge.questions.lines import SURROGATE
 from aiforge.questions.template import Template
@@ -43,11 +46,14 @@ class Question:
     message: Content
     options: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    conversation: str | None = None
+    """The conversation that it goes on with; None where it stands alone."""
 
     def digest(self, shared: Mapping[str, Any]) -> str:
         """Of all that decides the answer, the options of the whole run included; hexadecimal."""
         options = {name: value for name, value in {**shared, **self.options}.items() if value is not None}
-        whole = msgspec.json.encode([self.message, sorted(options.items())])
+        within = [] if self.conversation is None else [self.conversation]
+        whole = msgspec.json.encode([self.message, sorted(options.items()), *within])
         return blake2b(whole, digest_size=DIGEST_BYTES).hexdigest()
 
 
@@ -59,6 +65,9 @@ class Form:
     id_column: str | None
     template: Template | None
     has_options: bool
+    conversation_column: str | None = None
+    tools: frozenset[str] | None = None
+    """Names of the tools that there are, None where that is not known here."""
 
 
 def is_chat(row: Mapping[str, Any]) -> bool:
@@ -74,7 +83,7 @@ def from_row(line: int, row: Mapping[str, Any], form: Form) -> Question:
         return _from_chat(line, row, form)
     if form.column not in row:
         raise BadRow(f"has no {form.column!r}")
-    text = cast(Content, row[form.column])
+    text = cast(Content, _floats(row[form.column]))
     _must_be_content(text, form.column)
     message = text
     if form.template is not None:
@@ -85,9 +94,12 @@ def from_row(line: int, row: Mapping[str, Any], form: Form) -> Question:
     taken = OPTIONS if form.has_options else frozenset[str]()
     taken |= {form.column, form.id_column or form.column}
     extra = {name: value for name, value in row.items() if name not in taken}
-    options = _options({name: row[name] for name in OPTIONS & row.keys()}) if form.has_options else {}
+    options = {}
+    if form.has_options:
+        options = _options({name: row[name] for name in OPTIONS & row.keys()}, form.tools)
     must_be_whole(extra)
-    return Question(line, _id(row, form.id_column), text, message, options, extra)
+    conversation = _conversation(row, form.conversation_column)
+    return Question(line, _id(row, form.id_column), text, message, options, extra, conversation)
 
 
 def _from_chat(line: int, row: Mapping[str, Any], form: Form) -> Question:
@@ -112,7 +124,8 @@ def _from_chat(line: int, row: Mapping[str, Any], form: Form) -> Question:
     id_name = form.id_column or ("custom_id" if "custom_id" in row else "id")
     extra = {name: value for name, value in row.items() if name not in known | {id_name}}
     must_be_whole(extra)
-    return Question(line, _id(row, id_name), text, text, _options(options), extra)
+    conversation = _conversation(row, form.conversation_column)
+    return Question(line, _id(row, id_name), text, text, _options(options, form.tools), extra, conversation)
 
 
 def _must_be_chat_line(row: Mapping[str, Any], body: Mapping[str, Any]) -> None:
@@ -131,10 +144,10 @@ def _messages(messages: Sequence[Any]) -> tuple[str | None, Content]:
     system = messages[0].get("content") if len(messages) == 2 else None
     if len(messages) == 2 and not isinstance(system, str):
         raise BadRow("'messages'[0].content must be a string")
-    return system, cast(Content, messages[-1].get("content"))
+    return system, cast(Content, _floats(messages[-1].get("content")))
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+def _options(given: Mapping[str, Any], tools: frozenset[str] | None) -> dict[str, Any]:
     if not given:
         return {}
     try:
@@ -142,8 +155,16 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         raise BadRow(f"{where.rstrip('`')!r} {what[:1].lower()}{what[1:]}") from None
-    if options.max_tokens is not None and options.max_tokens < 1:
-        raise BadRow("'max_tokens' must be at least 1")
+    try:
+        check_parameters(
+            temperature=options.temperature,
+            max_tokens=options.max_tokens,
+            model=options.model,
+            tools=options.tools,
+            known_tools=tools,
+        )
+    except ParameterError as error:
+        raise BadRow(f"{error.name!r} {error}") from None
     found = {name: value for name in OPTIONS if (value := getattr(options, name)) is not None}
     must_be_whole(found)
     return found
@@ -162,7 +183,7 @@ def must_be_whole(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if isinstance(value, str):
             text = value
-        elif value is None or isinstance(value, int | float):
+        elif value is None or isinstance(value, int | float | Decimal):
             continue
         else:
             text = _flat(value)
@@ -172,6 +193,15 @@ def must_be_whole(values: Mapping[str, Any]) -> None:
             raise BadRow(f"{name!r} holds a lone surrogate, which is no character")
 
 
+def _floats(value: Any) -> Any:
+    """What is sent; other columns keep their numbers as they stand there."""
+    if isinstance(value, dict):
+        return {name: _floats(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_floats(each) for each in value]
+    return float(value) if isinstance(value, Decimal) else value
+
+
 def _flat(value: Any) -> str:
     """All texts in a value, names included."""
     if isinstance(value, dict):
@@ -179,6 +209,16 @@ def _flat(value: Any) -> str:
     if isinstance(value, list):
         return "".join(map(_flat, value))
     return value if isinstance(value, str) else ""
+
+
+def _conversation(row: Mapping[str, Any], column: str | None) -> str | None:
+    value = _id(row, column)
+    if value is not None and not CONVERSATION_ID.fullmatch(value):
+        raise BadRow(
+            f"{column!r} must be 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..; --conversation-column ''"
+            " reads no conversations"
+        )
+    return value
 
 
 def _id(row: Mapping[str, Any], id_column: str | None) -> str | None:

@@ -7,14 +7,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from aiforge.questions import jsonl, table, template
-from aiforge.questions.columns import id_column, question_column
-from aiforge.questions.encoding import PIECE, WINDOWS_1252, Encoding, detect, named
+from aiforge.questions.columns import conversation_column, id_column, question_column
+from aiforge.questions.encoding import LATIN_9, PIECE, WINDOWS_1252, Encoding, detect, named
 from aiforge.questions.errors import BadLinesError, BadRow, Problems, QuestionsError, UnclearError
 from aiforge.questions.ids import Ids
 from aiforge.questions.lines import TextFile
@@ -40,6 +40,9 @@ class Choices:
     delimiter: str | None = None
     header: bool = True
     prompt_template: str | None = None
+    conversation_column: str | None = None
+    tools: frozenset[str] | None = field(default=None, compare=False)
+    """Names of the tools that lines can ask for, None where that is not known here."""
 
 
 NO_CHOICES: Final = Choices()
@@ -60,6 +63,8 @@ class Questions:
     stamp: tuple[int, int]
     chats: bool = False
     """Some lines are chat requests in OpenAI's form."""
+    conversations: bool = False
+    """Some questions go on with conversations."""
     note: str = ""
     """How the file was read, for people."""
 
@@ -99,6 +104,8 @@ def opened(name: str, choices: Choices = NO_CHOICES) -> Iterator[Questions]:
         path = Path(name) if name != "-" else stack.enter_context(_spooled())
         if not path.exists():
             raise UnclearError(f"{name}: no such file")
+        if not path.is_file():
+            raise UnclearError(f"{name}: is no file; what comes from elsewhere is read from stdin with -")
         yield _checked(name, path, format_, choices)
 
 
@@ -127,27 +134,24 @@ def _checked(name: str, path: Path, format_: Format | None, choices: Choices) ->
         if choices.delimiter is not None or not choices.header:
             raise UnclearError(f"{name}: --delimiter and --no-header are for CSV")
         layout = None
-        columns, chats = _json_columns(file)
+        columns, beside = _json_columns(file)
     else:
         delimiter = "\t" if choices.delimiter is None and name.lower().endswith(".tsv") else choices.delimiter
         layout = table.layout(file, Wanted(choices.column, delimiter, choices.header), name)
-        columns, chats = (list(layout.columns) if layout else []), False
-    if not columns and not chats and (choices.column is None or layout is None):
+        columns, beside = (list(layout.columns) if layout else []), []
+    if not columns and not beside and (choices.column is None or layout is None):
         _refuse(name, file, layout, format_)
-    form = _form(columns, choices, name, chats, format_)
-    return _check(Questions(name, format_, file, form, layout, 0, (), stamp, chats), encoding)
+    form = _form(columns, choices, name, format_, beside)
+    return _check(Questions(name, format_, file, form, layout, 0, (), stamp, bool(beside)), encoding)
 
 
-def _json_columns(file: TextFile) -> tuple[list[str], bool]:
-    """The names in the first lines, without those of options, and whether chat requests are among them."""
+def _json_columns(file: TextFile) -> tuple[list[str], list[str]]:
+    """The names in the first lines, and in those that are chat requests."""
     names: dict[str, None] = {}
-    chats = False
+    beside: dict[str, None] = {}
     for _, row in islice(jsonl.rows(file, Problems()), _GUESSED_ROWS):
-        if is_chat(row):
-            chats = True
-        else:
-            names.update(dict.fromkeys(row))
-    return list(names), chats
+        (beside if is_chat(row) else names).update(dict.fromkeys(row))
+    return list(names), list(beside)
 
 
 def _refuse(name: str, file: TextFile, layout: Layout | None, format_: Format) -> None:
@@ -157,19 +161,22 @@ def _refuse(name: str, file: TextFile, layout: Layout | None, format_: Format) -
     raise problems.error(name) if problems.count else BadLinesError(f"{name}: there is no question in it")
 
 
-def _form(columns: list[str], choices: Choices, name: str, chats: bool, format_: Format) -> Form:
+def _form(columns: list[str], choices: Choices, name: str, format_: Format, beside: list[str]) -> Form:
+    """`beside` are the names in chat requests, if there are some."""
     plain = [column for column in columns if column not in OPTIONS] if format_ == "jsonl" else columns
-    if not plain and chats and choices.column is None:
+    if not plain and beside and choices.column is None:
         if choices.prompt_template is not None:
             raise UnclearError(
                 "--prompt-template: these lines are chat requests, which have a prompt already"
             )
-        return Form("question", choices.id_column, None, has_options=True)
+        within = conversation_column(beside, choices.conversation_column, ())
+        return Form("question", choices.id_column, None, True, within, choices.tools)
     question = question_column(plain, choices.column, name)
     id_ = id_column(columns, choices.id_column, question)
     around = choices.prompt_template
     found = None if around is None else template.parsed(around, columns, question)
-    return Form(question, id_, found, has_options=format_ == "jsonl")
+    within = conversation_column([*columns, *beside], choices.conversation_column, (question, id_))
+    return Form(question, id_, found, format_ == "jsonl", within, choices.tools)
 
 
 def _rows(file: TextFile, layout: Layout | None, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -179,7 +186,7 @@ def _rows(file: TextFile, layout: Layout | None, problems: Problems) -> Iterator
 def _check(questions: Questions, encoding: Encoding) -> Questions:
     problems = Problems()
     extra: dict[str, None] = {}
-    count = 0
+    count, conversations = 0, False
     with Ids() as ids:
         for line, row in _rows(questions.file, questions.table, problems):
             count += 1
@@ -188,6 +195,7 @@ def _check(questions: Questions, encoding: Encoding) -> Questions:
             except BadRow as error:
                 problems.add(line, str(error))
             else:
+                conversations = conversations or question.conversation is not None
                 if question.id is not None:
                     ids.add(question.id, line)
                 extra.update(dict.fromkeys(question.extra))
@@ -200,12 +208,14 @@ def _check(questions: Questions, encoding: Encoding) -> Questions:
         raise problems.error(questions.name)
     if not count:
         raise BadLinesError(f"{questions.name}: there is no question in it")
-    return _with(questions, count, tuple(extra), encoding)
+    found = replace(questions, count=count, extra=tuple(extra), conversations=conversations)
+    return replace(found, note=_note(found, encoding, problems.comments))
 
 
-def _with(questions: Questions, count: int, extra: tuple[str, ...], encoding: Encoding) -> Questions:
+def _note(questions: Questions, encoding: Encoding, comments: int) -> str:
+    count, extra = questions.count, questions.extra
     told = [f"{count} question{'s' * (count > 1)}", encoding.label]
-    if encoding == WINDOWS_1252:
+    if encoding in (WINDOWS_1252, LATIN_9):
         told[-1] += " by its bytes (--encoding decides otherwise)"
     layout, form = questions.table, questions.form
     if layout is not None:
@@ -214,16 +224,17 @@ def _with(questions: Questions, count: int, extra: tuple[str, ...], encoding: En
             told.append("no header")
         if layout.skipped:
             told.append(f"{layout.skipped} rows above skipped")
+        if comments:
+            told.append(f"{comments} comment{'s' * (comments > 1)} skipped")
     if not questions.chats:
         told.append(f"question from {form.column!r}")
     if questions.chats:
         told.append("chat requests in OpenAI's form are asked as questions")
     if form.id_column is not None:
         told.append(f"id from {form.id_column!r}")
+    if questions.conversations:
+        told.append(f"conversation from {form.conversation_column!r}")
     if extra:
         told.append(f"carried along: {', '.join(extra)}")
     source = "stdin" if questions.name == "-" else questions.name
-    return Questions(
-        questions.name, questions.format, questions.file, form, layout, count, extra, questions.stamp,
-        questions.chats, f"{source}: {'; '.join(told)}",
-    )  # fmt: skip
+    return f"{source}: {'; '.join(told)}"

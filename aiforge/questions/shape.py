@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -64,7 +65,7 @@ class Shape:
     def row(self, record: Record, extra: Mapping[str, Any]) -> bytes:
         """A row's bytes with its end."""
         if self.format == "jsonl":
-            whole = {name: record.get(name) for name in COLUMNS}
+            whole = {name: record.get(name) for name in self.columns}
             return (as_json({**whole, INPUT: extra} if extra else whole) + "\n").encode()
         carried = carried_names(tuple(extra))
         values = {**record, **{carried[name]: value for name, value in extra.items()}}
@@ -129,6 +130,28 @@ def shape_of(path: Path, wanted: Shape) -> Shape | None:
         first = file.readline(LONGEST_RECORD)
     if wanted.header.startswith(first) and first != wanted.header:
         return None
+    found = _header(first)
+    if found.columns[: len(COLUMNS)] != COLUMNS:
+        raise NotOurs(path, 1)
+    return found
+
+
+def must_be_ours(path: Path, format_: Format, columns: tuple[str, ...]) -> None:
+    """Raises NotOurs for a file that is there and whose columns do not begin with these."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        first = file.readline(LONGEST_RECORD)
+    try:
+        found = _header(first).columns if format_ == "csv" else tuple(json.loads(first))
+    except (ValueError, TypeError):
+        found = ()
+    if found[: len(columns)] != columns:
+        raise NotOurs(path, 1)
+
+
+def _header(first: bytes) -> Shape:
+    """The shape of CSV that begins with this line, without columns where it is no header of ours."""
     text = first.decode("utf-8", "replace")
     mark = text.startswith("\ufeff")
     text = text.removeprefix("\ufeff")
@@ -136,8 +159,6 @@ def shape_of(path: Path, wanted: Shape) -> Shape | None:
     columns: tuple[str, ...] = ()
     if text.endswith("\n") and delimiter.strip('"\r\n'):
         columns = tuple(next(csv.reader([text], delimiter=delimiter)))
-    if columns[: len(COLUMNS)] != COLUMNS:
-        raise NotOurs(path, 1)
     return Shape("csv", columns, delimiter, mark)
 
 
@@ -155,8 +176,8 @@ def _json_rows(file: BinaryIO, path: Path, shape: Shape) -> Iterator[Written]:
         if not raw.endswith(b"\n"):
             return
         try:
-            record = json.loads(raw)
-        except ValueError:
+            record = json.loads(raw, parse_float=Decimal)
+        except (ValueError, InvalidOperation):
             raise NotOurs(path, number) from None
         if not isinstance(record, dict) or not record.keys() >= {"status", "digest"}:
             raise NotOurs(path, number)

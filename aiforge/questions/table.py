@@ -19,6 +19,8 @@ NO_DELIMITER: Final = "\0"
 """Of a single column, whose commas are text; a NUL is in no row that is accepted."""
 _HEAD_LINES: Final = 200
 _HEAD_CHARACTERS: Final = 256 * 1024
+_COMMENT: Final = re.compile(r"#(?:[#\s]|\Z)")
+"""Below the header, where `#12` and `#metoo` may be an id and a question; so may `# x` in quotes."""
 _SEPARATOR_LINE: Final = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)
 
 
@@ -207,8 +209,8 @@ def _is_said(cell: str) -> bool:
 
 
 def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line numbers and rows below the header; rows without any text are left out."""
-    below = _Below(file, table.first_line)
+    """Line numbers and rows below the header; comments and rows without any text are left out."""
+    below = _Below(file, table.first_line, problems)
     reader = csv.reader(below, delimiter=table.delimiter, strict=True)
     csv.field_size_limit(2 * LONGEST_RECORD)
     while True:
@@ -232,8 +234,9 @@ def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[in
 class _Below:
     """The lines from a certain one on, and those that the record being read is made of."""
 
-    def __init__(self, file: TextFile, first_line: int) -> None:
+    def __init__(self, file: TextFile, first_line: int, problems: Problems) -> None:
         self._lines = file.lines()
+        self._problems = problems
         self._first_line = first_line
         self._size = 0
         self.start = first_line
@@ -249,7 +252,8 @@ class _Below:
 
     def __next__(self) -> str:
         number, line = next(self._lines)
-        while number < self._first_line:
+        while number < self._first_line or (not self.record and _COMMENT.match(line)):
+            self._problems.comments += number >= self._first_line
             number, line = next(self._lines)
         if not self.record:
             self.start = number

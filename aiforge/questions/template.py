@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from string import Formatter
 from typing import Any
 
@@ -52,4 +53,6 @@ def _word(row: Mapping[str, Any], column: str) -> str:
     value = row.get(column)
     if value is None:
         raise BadRow(f"has no {column!r}, which the prompt template asks for")
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str | Decimal):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=float)

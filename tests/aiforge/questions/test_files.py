@@ -15,6 +15,8 @@ from tests.aiforge.questions.support import BOM, put
 
 AB: list[tuple[str | None, Any]] = [("1", "a?"), ("2", "b?")]
 
+SIGNS = "\u00a7 5: 3\u00bd St\u00fcck \u2020 1900 \u00e0 10\u20acpro m\u00b2 \u2026und CAF\u00c9?"
+
 
 @dataclass(frozen=True)
 class Case:
@@ -59,6 +61,27 @@ GOOD = {
         "id;question\n1;Wie gro\u00df \u2013 5\u20ac?\n".encode("cp1252"),
         [("1", "Wie gro\u00df \u2013 5\u20ac?")],
         "Windows-1252 by its bytes",
+    ),
+    "Windows-1252 signs": Case(
+        "a.csv",
+        f"id;question\n1;{SIGNS}\n".encode("cp1252"),
+        [("1", SIGNS)],
+        "Windows-1252 by its bytes",
+    ),
+    "ISO-8859-15": Case(
+        "a.csv",
+        "id;question\n1;5 \u20ac f\u00fcr \u0152uvre und c\u0153ur?\n".encode("iso8859-15"),
+        [("1", "5 \u20ac f\u00fcr \u0152uvre und c\u0153ur?")],
+        "ISO-8859-15 by its bytes",
+    ),
+    "comments below the header": Case(
+        "a.csv",
+        b'id,question\n# a comment, here\n#1,"# a?"\n## an "odd, one\n2,"two\n# lines?"\n#\n',
+        [("#1", "# a?"), ("2", "two\n# lines?")],
+        "3 comments skipped",
+    ),
+    "questions with a sign": Case(
+        "a.csv", b"question\n# a comment\n#metoo?\n", [(None, "#metoo?")], "1 comment skipped"
     ),
     "Windows-1252 quotes": Case(
         "a.csv",
@@ -247,6 +270,30 @@ BAD = {
         "q\n\u00e9t\u00e9\n".encode() + b"caf\xe9\n",
         says=r"line 3 is not UTF-8 \(byte 0xe9\); --enc",
     ),
+    **{
+        f"Mac Roman {text}": Case(
+            "a.csv", f"id,q\n1,{text}\n".encode("mac-roman"), says="line 2 is not UTF-8 .*; --encoding says"
+        )
+        for text in (
+            "f\u00fcr",
+            "\u00dcbergr\u00f6\u00dfe",
+            "\u201cx\u201d?",
+            "l\u2019heure",
+            "caf\u00e9",
+            "gro\u00df",
+            "\u00c4nderung",
+        )
+    },
+    "Latin-2": Case("a.csv", "id,q\n1,\u0142\u00f3d\u017a\n".encode("iso8859-2"), says="line 2 is not UTF-8"),
+    "\u0153 of ISO-8859-15": Case(
+        "a.csv", "id,q\n1,c\u0153ur\n".encode("iso8859-15"), says="line 2 is not UTF-8"
+    ),
+    "gzip": Case("a.csv", b"\x1f\x8b\x08\0", says="a.csv: is compressed with gzip"),
+    "a spreadsheet": Case("a.csv", b"PK\x03\x04\0", says="a.csv: is a ZIP archive"),
+    "CR alone": Case("a.csv", b"question\rx\ry\r", says="its lines end with CR alone"),
+    "UTF-32 without a mark": Case(
+        "a.csv", "q\nx\n".encode("utf-32-le"), says="is UTF-32 without .* --encoding utf-32-le"
+    ),
     "Cyrillic": Case(
         "a.csv", "id,q\n1,\u041f\u0440\u0438\u0432\u0435\u0442\n".encode("cp1251"), says="line 2 is not UTF-8"
     ),
@@ -272,8 +319,19 @@ BAD = {
     "an option of a wrong type": Case(
         "a.jsonl", b'{"q": "x", "temperature": "hot"}\n', says="line 1 'temperature' expected"
     ),
+    "options that no call can have": Case(
+        "a.jsonl",
+        b'{"q": "x", "temperature": 99}\n{"q": "x", "max_tokens": 1' + b"0" * 30 + b"}\n"
+        b'{"q": "x", "model": ""}\n{"q": "x", "tools": ["search", "nope"]}\n',
+        says="4 lines are wrong.* line 1 'temperature' must be from 0 to 2 line 2 'max_tokens' must be"
+        " .* line 3 'model' must not be empty line 4 'tools' has the unknown tool 'nope'; known: search",
+        choices=Choices(tools=frozenset({"search"})),
+    ),
+    "a number beyond all": Case(
+        "a.jsonl", b'{"q": "x", "n": 1e' + b"9" * 20 + b"}", says="too large a number"
+    ),
     "no tokens": Case(
-        "a.jsonl", b'{"q": "x", "max_tokens": 0}\n', says="line 1 'max_tokens' must be at least 1"
+        "a.jsonl", b'{"q": "x", "max_tokens": 0}\n', says="line 1 'max_tokens' must be from 1 to 10000000"
     ),
     "a conversation": Case(
         "a.jsonl",

@@ -137,8 +137,8 @@ def test_failures_are_kept_or_asked_again(tmp_path: Path, suffix: str, retry: bo
             ):
                 out.write(place, question, failed(error) if error else answered(question))
             errors = out.finish()
-        assert errors == tmp_path / "out.errors.jsonl"
-        told = [json.loads(line) for line in errors.read_text().splitlines()]
+        assert errors == tmp_path / f"out.errors{suffix}"
+        told = rows_of(errors)
         assert [(row["id"], row["error_class"], row["error_message"]) for row in told] == [
             ("b", "rate_limited", "no"), ("c", "cancelled", "no")
         ]  # fmt: skip
@@ -205,3 +205,107 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
         put(tmp_path, "in.csv", b"q\nx\ny\n")
         with pytest.raises(QuestionsError, match="has changed since it was checked"):
             list(found)
+
+
+@SUFFIXES
+def test_what_was_never_asked_to_the_end_is_asked_again(tmp_path: Path, suffix: str) -> None:
+    target = tmp_path / f"out{suffix}"
+    with opened(put(tmp_path, "in.csv", b"id,q\na,one\nb,two\nc,three\nd,four\n")) as found:
+        errors = ["budget_exceeded", "unpriced_model", "batch_expired", "provider_refused"]
+        with output(target, found) as out:
+            out.begin()
+            for (place, question), error in zip(out.pending(), errors, strict=True):
+                out.write(place, question, failed(error))
+            out.finish()
+            assert (out.written_failed, out.not_asked) == (4, 3)
+        assert answer(target, found) == ["a", "b", "c"]
+
+
+@SUFFIXES
+def test_answers_to_what_is_asked_no_more_are_kept(tmp_path: Path, suffix: str) -> None:
+    target, unused = tmp_path / f"out{suffix}", tmp_path / f"out{suffix}.unused.jsonl"
+    target.touch(mode=0o600)
+    kept = []
+    for texts in (["one", "two"], ["three", "two"], ["four", "five"]):
+        with opened(put(tmp_path, "in.csv", table(texts, ids=False))) as found:
+            answer(target, found)
+        assert [row["question"] for row in rows_of(target)] == texts
+        kept.append([row["answer"] for row in rows_of(unused)] if unused.exists() else [])
+    assert kept == [[], ["re: one"], ["re: one", "re: three", "re: two"]]
+    assert unused.stat().st_mode & 0o777 == 0o600
+
+
+@SUFFIXES
+def test_a_continued_output_keeps_its_link_and_who_may_read_it(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / "real").mkdir()
+    target, real = tmp_path / f"out{suffix}", tmp_path / "real" / f"file{suffix}"
+    real.touch(mode=0o600)
+    target.symlink_to(real)
+    with opened(put(tmp_path, "in.csv", b"q\none\ntwo\n")) as found:
+        answer(target, found, limit=1)
+        with output(target, found) as out:
+            out.begin()
+            for place, question in out.pending():
+                out.write(place, question, failed())
+            errors = out.finish()
+    assert target.is_symlink()
+    assert errors is not None
+    assert [path.stat().st_mode & 0o777 for path in (real, errors)] == [0o600, 0o600]
+    assert len(rows_of(target)) == 2
+    assert sorted(path.name for path in (tmp_path / "real").iterdir()) == [real.name]
+
+
+@SUFFIXES
+def test_nothing_is_written_before_there_is_a_row(tmp_path: Path, suffix: str) -> None:
+    target = tmp_path / f"out{suffix}"
+    with opened(put(tmp_path, "in.csv", b"q\none\ntwo\n")) as found:
+        answer(target, found, limit=1)
+        torn = target.read_bytes() + b"torn"
+        target.write_bytes(torn)
+        with output(target, found) as out:
+            out.begin()
+            assert [question.text for _, question in out.pending()] == ["two"]
+        assert target.read_bytes() == torn
+        assert answer(target, found) == [None]
+
+
+@pytest.mark.parametrize("content", [b"mine\n", ",".join(COLUMNS).encode() + b"\n"])
+@pytest.mark.parametrize("name", ["out.errors.csv", "out.csv.unused.jsonl"])
+def test_somebody_elses_file_beside_is_left_alone(tmp_path: Path, name: str, content: bytes) -> None:
+    """Also when it is the output of another run."""
+    beside = Path(put(tmp_path, name, content))
+    with opened(put(tmp_path, "in.csv", b"q\nx\n")) as found, pytest.raises(NotOurs, match=name):
+        answer(tmp_path / "out.csv", found)
+    assert beside.read_bytes() == content
+
+
+def test_outputs_of_two_formats_share_no_file(tmp_path: Path) -> None:
+    with opened(put(tmp_path, "in.csv", b"q\nx\n")) as found:
+        for target in (tmp_path / "out.csv", tmp_path / "out.jsonl"):
+            with output(target, found) as out:
+                out.begin()
+                for place, question in out.pending():
+                    out.write(place, question, failed(target.suffix))
+                out.finish()
+    (line,), (record,) = rows_of(tmp_path / "out.errors.csv"), rows_of(tmp_path / "out.errors.jsonl")
+    assert (line["error_class"], record["error_class"], record["attempts"]) == (".csv", ".jsonl", 1)
+
+
+def test_other_columns_keep_their_numbers_as_they_stand_there(tmp_path: Path) -> None:
+    given = b'{"q": "one", "score": 1E+400, "exact": 0.12345678901234567890123, "list": [1.50]}\n'
+    with opened(put(tmp_path, "in.jsonl", given)) as found:
+        answer(tmp_path / "out.jsonl", found)
+        answer(tmp_path / "out.jsonl", found)
+    assert (
+        b'"input":{"score":1E+400,"exact":0.12345678901234567890123,"list":[1.50]}'
+        in (tmp_path / "out.jsonl").read_bytes()
+    )
+
+
+def test_a_full_disk_is_said_of_its_file(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    with opened(put(tmp_path, "in.csv", b"q\nx\n")) as found, output(target, found) as out:
+        out.begin()
+        target.symlink_to("/dev/full")
+        with pytest.raises(OSError, match=r"No space left on device: '.*out\.csv'"):
+            out.flush()
