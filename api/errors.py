@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from fastapi import FastAPI, Request
@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from api import wording
 from worker.contract.errors import (
     Conflict,
     ContractError,
@@ -37,6 +38,9 @@ STATUSES: Final[Mapping[type[ContractError], int]] = {
 
 IDS: Final = frozenset({"conversation_id", "turn_id", "batch_id", "file_id", "schedule_id"})
 """A malformed one of these is 422 wherever it stands: no such thing can ever exist."""
+
+OPENAI_IDS: Final = frozenset({"batch_id", "file_id"})
+"""In a path these are ids of nothing instead, as OpenAI's clients expect: 404."""
 
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _ROUTING: Final = {
@@ -95,7 +99,7 @@ def install(app: FastAPI) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
-    found = problem(error)
+    found = _validation(request, error) if isinstance(error, RequestValidationError) else problem(error)
     if found.code == "route_not_found" and b"%2f" in request.scope.get("raw_path", b"").lower():
         found = Problem(422, "invalid_value", "an id holds no slash", param="path")
     return found.response()
@@ -108,8 +112,6 @@ def problem(error: Exception) -> Problem:
             return error
         case ContractError():
             return _contract(error)
-        case RequestValidationError():
-            return _validation(error.errors())
         case HTTPException():
             code, message = _ROUTING.get(error.status_code, ("bad_request", str(error.detail)))
             return Problem(error.status_code, code, message, headers=error.headers)
@@ -130,9 +132,18 @@ def _contract(error: ContractError) -> Problem:
     return Problem(status, error.code, str(error), param=param, headers=headers)
 
 
-def _validation(errors: Sequence[Any]) -> Problem:
-    first = errors[0]
+def _validation(request: Request, error: RequestValidationError) -> Problem:
+    """What FastAPI says of a parameter, told by what is right."""
+    first = error.errors()[0]
     place, *path = (str(part) for part in first["loc"])
-    param = ".".join(path) or place
-    status = 422 if place == "path" or param in IDS else 400
-    return Problem(status, "invalid_value", f"{param}: {first['msg']}", param=param)
+    name = path[0] if path else place
+    wanted = request.scope["route"].dependant
+    known = (*wanted.path_params, *wanted.query_params, *wanted.header_params)
+    right = next((wording.of_parameter(one.field_info) for one in known if one.alias == name), first["msg"])
+    if first["type"] == "missing":
+        said = f"{name}: this parameter is required; it must be {right}"
+        return Problem(400, "missing_parameter", said, param=name)
+    if place == "path" and name in OPENAI_IDS:
+        return Problem(404, NotFound.code, f"{name}: there is none such; it is {right}", param=name)
+    status = 422 if place == "path" or name in IDS else 400
+    return Problem(status, "invalid_value", f"{name}: must be {right}", param=name)

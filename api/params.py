@@ -6,24 +6,26 @@ import re
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from fastapi import Header, Path, Query, Request
+from pydantic.fields import FieldInfo
 
+from api import patterns, wording
 from api.errors import LONGEST_PARAM, Problem
+from worker.contract.checks import check_key
+from worker.contract.errors import InvalidInput
 
-ID: Final = r"^(?:\.{0,2}[A-Za-z0-9_-]|\.{3})[A-Za-z0-9._-]*$"
-"""Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
-_TURN: Final = r"^[0-9]{2}[0-9a-f]{20}$"
-BATCH: Final = r"^batch_[0-9]{2}[0-9a-f]{20}$"
-FILE: Final = r"^file-[0-9]{2}[0-9a-f]{20}$"
-_SCHEDULE: Final = r"^sched_[0-9]{2}[0-9a-f]{20}$"
+ID: Final = patterns.ID
+TURN: Final = patterns.TURN
+BATCH: Final = patterns.BATCH
+FILE: Final = patterns.FILE
 _LONGEST_WAIT: Final = 300
 _NUMBERS: Final = frozenset({int, float})
 _PLAIN: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
 
 ConversationId = Annotated[str, Path(pattern=ID, max_length=128, examples=["user-42"])]
-TurnId = Annotated[str, Path(pattern=_TURN, examples=["171f0a93c2d4e5b6a7f809"])]
+TurnId = Annotated[str, Path(pattern=TURN, examples=["171f0a93c2d4e5b6a7f809"])]
 BatchId = Annotated[str, Path(pattern=BATCH, examples=["batch_171f0a93c2d4e5b6a7f809"])]
 FileId = Annotated[str, Path(pattern=FILE, examples=["file-171f0a93c2d4e5b6a7f809"])]
-ScheduleId = Annotated[str, Path(pattern=_SCHEDULE, examples=["sched_171f0a93c2d4e5b6a7f809"])]
+ScheduleId = Annotated[str, Path(pattern=patterns.SCHEDULE, examples=["sched_171f0a93c2d4e5b6a7f809"])]
 Wait = Annotated[
     float | None,
     Query(ge=0, le=_LONGEST_WAIT, allow_inf_nan=False, description="Seconds to wait for the turn to end."),
@@ -34,9 +36,7 @@ OnDisconnect = Annotated[
 ]
 IdempotencyKey = Annotated[
     str | None,
-    Header(
-        alias="Idempotency-Key", min_length=1, max_length=255, description="Posted twice, it is taken once."
-    ),
+    Header(alias="Idempotency-Key", pattern=patterns.KEY, description="Posted twice, it is taken once."),
 ]
 After = Annotated[int, Query(ge=0, le=2**53, description="How many to skip.")]
 Accept = Annotated[str, Header(include_in_schema=False)]
@@ -47,20 +47,24 @@ async def known_query(request: Request) -> None:
     """Refuse by name what this route would ignore or read as something else."""
     wanted = request.scope["route"].dependant
     if request.scope["query_string"]:
-        known = {parameter.alias: parameter.field_info.annotation for parameter in wanted.query_params}
+        known = {parameter.alias: parameter.field_info for parameter in wanted.query_params}
         seen: set[str] = set()
         for name, value in request.query_params.multi_items():
             if name not in known:
+                others = f"known: {', '.join(known)}" if known else "this route has none"
                 raise Problem(
-                    400, "unknown_parameter", f"{name[:LONGEST_PARAM]}: no such parameter", param=name
+                    400,
+                    "unknown_parameter",
+                    f"{name[:LONGEST_PARAM]}: no such parameter; {others}",
+                    param=name,
                 )
-            if name in seen and not any(get_origin(kind) is list for kind in _kinds(known[name])):
+            if name in seen and not any(get_origin(kind) is list for kind in _kinds(known[name].annotation)):
                 raise Problem(400, "invalid_value", f"{name}: stands here twice", param=name)
             seen.add(name)
             _check_number(name, known[name], value)
     for parameter in wanted.header_params:
         for value in request.headers.getlist(parameter.alias):
-            _check_number(parameter.alias, parameter.field_info.annotation, value)
+            _check_number(parameter.alias, parameter.field_info, value)
 
 
 def _kinds(annotation: Any) -> set[Any]:
@@ -68,10 +72,20 @@ def _kinds(annotation: Any) -> set[Any]:
     return {annotation, *get_args(annotation)}
 
 
-def _check_number(name: str, annotation: Any, value: str) -> None:
+def _check_number(name: str, info: FieldInfo, value: str) -> None:
     """Python would also read `1_0`, ` 10` and digits of other scripts."""
-    if not _NUMBERS.isdisjoint(_kinds(annotation)) and not _PLAIN.fullmatch(value):
-        raise Problem(400, "invalid_value", f"{name}: must be a plain number", param=name)
+    if not _NUMBERS.isdisjoint(_kinds(info.annotation)) and not _PLAIN.fullmatch(value):
+        said = f"{name}: must be {wording.of_parameter(info)}, in plain digits"
+        raise Problem(400, "invalid_value", said, param=name)
+
+
+def check_field_key(field: str, key: str) -> None:
+    """Refuse what cannot be an idempotency key, naming the field that holds it."""
+    said = patterns.IN_WORDS[patterns.KEY]
+    try:
+        check_key(key)
+    except InvalidInput as error:
+        raise Problem(400, error.code, f"{field}: must be {said}", param=field) from None
 
 
 async def no_key(request: Request) -> None:
