@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import redis.asyncio as redis
 from redis.exceptions import (
@@ -17,6 +18,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
     TryAgainError,
 )
@@ -27,7 +29,7 @@ from worker.contract.errors import Unavailable
 from worker.contract.server.cluster import Cluster
 from worker.contract.server.link import Argument, Link, Reply, checked
 from worker.contract.server.lua import load_scripts
-from worker.contract.server.servers import Open, opener, primary_opener
+from worker.contract.server.servers import Open, TLSFault, opener, primary_opener
 
 _PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError, ClusterDownError, TryAgainError)
 """Of Redis's own errors those that say: not now. A master that is down is a cluster that is."""
@@ -36,6 +38,7 @@ _BUSY: Final = "BUSY "
 COMMAND_SECONDS: Final = 2.5
 PATIENCE_SECONDS: Final = 3.5
 """No repetition begins later than this: with the command's own time a caller waits 6 s at most."""
+_TLS_FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _PAUSES: Final = (0.05, 0.2, 0.5, 1.0)
 """Seconds before each repetition, the last one again and again; every script can be repeated, so a
 lost reply is asked for again."""
@@ -58,9 +61,25 @@ def _check_server_url(url: str) -> None:
         raise ValueError(f"names its database by a number, unlike {path!r}")
     try:
         pool: Any = redis.ConnectionPool.from_url(url)
-        pool.make_connection()
+        connection = pool.make_connection()
     except TypeError as error:
         raise ValueError(str(error).partition("() ")[2]) from None
+    except RedisError as error:
+        raise ValueError(str(error)) from None
+    if isinstance(connection, redis.SSLConnection):
+        _check_tls(connection, dict(parse_qsl(urlsplit(url).query)))
+
+
+def _check_tls(connection: redis.SSLConnection, said: Mapping[str, str]) -> None:
+    """Raises ValueError naming what of TLS cannot be used: a file that is not there, or holds none."""
+    for name in _TLS_FILES:
+        if name in said and not Path(said[name]).exists():
+            raise ValueError(f"{name}: there is no {said[name]}")
+    try:
+        connection.ssl_context.get()
+    except (OSError, ValueError) as error:
+        names = ", ".join(name for name in said if name.startswith("ssl_"))
+        raise ValueError(f"{names}: cannot be used for TLS: {error}") from None
 
 
 class Connection:
@@ -129,6 +148,8 @@ class Connection:
                     raise Unavailable(f"Redis cannot store more: {error}") from None
                 elif not _passes(error):
                     raise
+                if isinstance(error, TLSFault):
+                    raise Unavailable(f"Redis at {self.shown}: {error}") from None
                 if time.monotonic() + pause > limit:
                     why = str(error) or f"no reply within {self._timeout:g} s"
                     raise Unavailable(f"Redis at {self.shown} does not answer: {why}") from None

@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 
 from aiforge.core.topology import Topology, topology_of
 from aiforge.core.types import ConfigError
-from worker.contract.server.servers import UnknownService, members
+from worker.contract.server.servers import TLSFault, UnknownService, members, tls_fault
 from worker.contract.settings import ContractSettings
 from worker.contract.wakeups.broker import on_redis
 
@@ -35,7 +35,7 @@ def check_redis(settings: ContractSettings) -> list[str]:
 def _check_store(topology: Topology) -> list[str]:
     try:
         urls = asyncio.run(members(topology))
-    except (UnknownService, ResponseError) as error:
+    except (UnknownService, TLSFault, ResponseError) as error:
         raise ConfigError(f"AIFORGE_REDIS_URL: {error}") from None
     except (RedisError, OSError) as error:
         return [f"Redis does not answer yet, so it was not checked: {error}"]
@@ -54,6 +54,8 @@ def _check_server(topology: Topology, url: str, where: str) -> list[str]:
         ) from None
     except ResponseError as error:
         raise ConfigError(f"AIFORGE_REDIS_URL: {where}{error}") from None
+    except TLSFault as error:
+        raise ConfigError(f"AIFORGE_REDIS_URL: {error}") from None
     except (RedisError, OSError) as error:
         return [f"{where}Redis does not answer yet, so it was not checked: {error}"]
     if problem := _unfit(info, topology):
@@ -85,7 +87,7 @@ def _unfit(info: dict[str, Any], topology: Topology) -> str | None:
 def _check_broker(topology: Topology) -> None:
     try:
         info, _ = _ask(asyncio.run(members(topology))[0])
-    except UnknownService as error:
+    except (UnknownService, TLSFault) as error:
         raise ConfigError(f"AIFORGE_BROKER_URL: {error}") from None
     except (AuthenticationError, NoPermissionError) as error:
         raise ConfigError(f"AIFORGE_BROKER_URL: the server does not let us in: {error}") from None
@@ -102,7 +104,12 @@ def _place(url: str) -> str:
 def _ask(url: str) -> tuple[dict[str, Any], float]:
     """What the server says of itself, and its time; also whether it runs a script for us."""
     with redis.Redis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS) as client:
-        info: Any = client.info()
+        try:
+            info: Any = client.info()
+        except RedisError as error:
+            if fault := tls_fault(error):
+                raise TLSFault(f"{_place(url)}: {fault}") from None
+            raise
         client.script_load("return 1")
         seconds, microseconds = client.time()
         return info, seconds + microseconds / 1e6

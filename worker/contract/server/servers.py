@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode, urlsplit
 
 import redis.asyncio as redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError, RedisError  # noqa: A004  # redis's own
@@ -24,12 +27,35 @@ NODE_SECONDS: Final = 1.0
 """How long one node of a cluster may take to say who holds which slots."""
 
 
+_BROKEN: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _NAMELESS: Final = (None, b"", b"?")
 """How a node is listed that does not know its own address."""
 
 
 class UnknownService(ConnectionError):
     """No Sentinel knows a service of this name."""
+
+
+class TLSFault(ConnectionError):
+    """The two sides do not agree about TLS: a certificate that is not trusted, or no TLS at all."""
+
+
+def tls_fault(error: BaseException) -> str | None:
+    """What is wrong with TLS, where that is behind an error; a connection that only broke is not."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({seen.verify_message}); see ssl_ca_certs in the URL"
+        if isinstance(seen, ssl.SSLError) and not isinstance(seen, _BROKEN):
+            return f"TLS fails: {(seen.reason or str(seen)).replace('_', ' ').lower()}"
+        seen = seen.__cause__ or seen.__context__
+    return None
+
+
+def tls_options(topology: Topology) -> dict[str, Any]:
+    """What a URL says of TLS as redis-py takes it, nothing where it says nothing of it."""
+    said: dict[str, Any] = dict(parse_url(f"rediss://host/?{urlencode(topology.tls)}"))
+    return {name: value for name, value in said.items() if name.startswith("ssl_")}
 
 
 def opener(url: str, timeout: float) -> Open:
@@ -48,8 +74,10 @@ def opener(url: str, timeout: float) -> Open:
         live = pool.make_connection()
         try:
             await live.connect()
-        except BaseException:
+        except BaseException as error:
             await live.disconnect(nowait=True)
+            if isinstance(error, Exception) and (fault := tls_fault(error)):
+                raise TLSFault(f"{urlsplit(url).netloc.rpartition('@')[2]}: {fault}") from None
             raise
         return live
 
@@ -81,7 +109,7 @@ async def primary(topology: Topology) -> Address:
         try:
             found = await _ask_sentinel(topology, sentinel, "GET-MASTER-ADDR-BY-NAME")
         except (RedisError, OSError, TimeoutError) as error:
-            why = ConnectionError(f"Sentinel at {sentinel}: {str(error) or 'no reply'}")
+            why = _because(f"Sentinel at {sentinel}", error)
             continue
         if found:
             return Address(found[0].decode(), int(found[1]))
@@ -102,7 +130,7 @@ async def members(topology: Topology) -> list[str]:
                 try:
                     ranges = await _ask_once(topology.at(node), NODE_SECONDS, "CLUSTER", "SLOTS")
                 except (ConnectionError, OSError, TimeoutError) as error:
-                    why = ConnectionError(f"{node}: {str(error) or 'no reply'}")
+                    why = _because(str(node), error)
                     continue
                 rows = [nodes_of(row, node) for row in ranges]
                 found = [row[0] for row in rows] + [place for row in rows for place in row[1:]]
@@ -115,6 +143,11 @@ def nodes_of(row: Any, asked: Address) -> list[Address]:
     return [
         Address(host.decode() if host not in _NAMELESS else asked.host, port) for host, port, *_ in row[2:]
     ]
+
+
+def _because(place: str, error: Exception) -> ConnectionError:
+    """A fault of TLS stays one."""
+    return error if isinstance(error, TLSFault) else ConnectionError(f"{place}: {str(error) or 'no reply'}")
 
 
 async def _replicas(topology: Topology) -> list[Address]:
@@ -145,7 +178,8 @@ async def _ask_once(url: str, seconds: float, *command: str) -> Any:
         try:
             return await _asked(live, *command)
         finally:
-            await live.disconnect(nowait=True)
+            # TLS takes a moment to say goodbye, in which the event loop must not be gone.
+            await live.disconnect()
 
 
 async def _asked(live: Live, *command: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from celery import Celery
 from kombu.entity import Queue
@@ -12,6 +12,7 @@ from aiforge.core.topology import Topology, topology_of
 from worker.contract.keys import Keys
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
+from worker.contract.server.servers import tls_options
 from worker.contract.settings import ContractSettings
 from worker.contract.wakeups import carrier
 
@@ -24,9 +25,10 @@ def celery_application(settings: ContractSettings) -> Celery:
     url = settings.broker
     application = Celery("aiforge", broker=celerys_url(url), set_as_current=False)
     if on_redis(url):
-        application.conf.broker_transport = carrier.PATHS[topology_of(url).kind]
-        if url.startswith("rediss+"):
-            application.conf.broker_use_ssl = {"ssl_cert_reqs": "required"}
+        topology = topology_of(url)
+        application.conf.broker_transport = carrier.PATHS[topology.kind]
+        if topology.secure:
+            application.conf.broker_use_ssl = {"ssl_cert_reqs": "required", **tls_options(topology)}
     queues = [Queue(queue(settings.namespace, lane)) for lane in Lane]
     application.conf.update(
         task_queues=queues,
@@ -70,14 +72,26 @@ def transport_options(settings: ContractSettings, url: str) -> dict[str, object]
 
 
 def celerys_url(url: str) -> str:
-    """A broker's URL as Celery writes it; it names each Sentinel by a URL of its own."""
+    """A broker's URL as Celery writes it; it names each Sentinel by a URL of its own.
+
+    What is said of TLS is left out, because Celery reads only part of it.
+    """
     topology = topology_of(url)
     if topology.kind != "sentinel":
-        return url
+        return without_tls(url) if topology.secure else url
     return ";".join(
-        topology.at(address).replace("rediss://", "redis://", 1).replace("redis://", "sentinel://", 1)
+        without_tls(topology.at(address))
+        .replace("rediss://", "redis://", 1)
+        .replace("redis://", "sentinel://", 1)
         for address in topology.addresses
     )
+
+
+def without_tls(url: str) -> str:
+    """A URL without what it says of TLS behind its question mark."""
+    parts = urlsplit(url)
+    rest = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if not pair[0].startswith("ssl_")]
+    return parts._replace(query=urlencode(rest)).geturl()
 
 
 def _sentinel_options(topology: Topology) -> dict[str, object]:
@@ -86,5 +100,5 @@ def _sentinel_options(topology: Topology) -> dict[str, object]:
     if parts.password is not None:
         own |= {"username": unquote(parts.username or "") or None, "password": unquote(parts.password)}
     if topology.secure:
-        own |= {"ssl": True, **topology.tls}
+        own |= {"ssl": True, **tls_options(topology)}
     return {"master_name": topology.service, "sentinel_kwargs": own}
