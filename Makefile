@@ -10,8 +10,12 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 PROJECT := $(INSTALL) --no-deps --no-build-isolation --editable .
 LOCK := --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
-WORKERS ?= 2
+# Tests wait more than they compute: one more than the cores of a small machine.
+WORKERS ?= 3
 ARGS ?=
+
+# Containers often have it set; then each of the suite's many processes would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## List the targets
@@ -68,7 +72,7 @@ demo: venv ## Run the whole service on the sample questions
 
 .PHONY: test
 test: venv-dev ## Run the test suite; what needs a missing program is skipped
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not soak' $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not soak' $(ARGS)
 
 .PHONY: check
 check: venv-dev ## Lint, format, types, import rules

@@ -7,12 +7,16 @@
     client            a TurnClient on `server` and `namespace`
     connect           makes further TurnClients there, with other settings
     provider          a scriptable OpenAI-compatible provider (`aiforge.testing.FakeProvider`)
-    worker_process    starts `python -m worker` on the same server, namespace and provider
+    worker_process    starts `python -m worker` on the same server, namespace and provider; what it imports
+                      is loaded already (`tests.support.nursery`)
     api_process       starts `python -m api`, likewise
 
 Services that a test starts are stopped before its keys are looked through; what they wrote is shown
 when the test fails. Conditions are waited for with `tests.support.waiting`. A fixture with a wider scope
 than one test needs a `RedisServer` of its own.
+
+Temporary folders of a test process and of all that it starts lie below pytest's own, and ours are gone at its
+end. Modules that start many processes run first, so that the last minute of a run has no long ones.
 """
 
 from __future__ import annotations
@@ -20,9 +24,10 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -33,6 +38,32 @@ from tests.support.servers import RedisServer, binary
 from tests.support.turns import Connect
 from worker.contract.client import TurnClient
 from worker.contract.settings import ContractSettings
+
+LONG: Final = (
+    "tests/integration/test_poison.py",
+    "tests/integration/test_pools.py",
+    "tests/chaos/",
+    "tests/aiforge/cli/test_stack.py",
+    "tests/integration/",
+    "tests/aiforge/cli/",
+    "tests/properties/",
+)
+"""What takes longest, in this order."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: [not item.nodeid.startswith(room) for room in LONG])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    folder = tmp_path_factory.mktemp("t")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    left = [path.name for path in folder.glob("aiforge-*")]
+    assert not left, f"tests have left temporary folders: {left}"
 
 
 @pytest.fixture(scope="session")
@@ -130,7 +161,7 @@ def _starting(module: Literal["worker", "api"], environment: dict[str, str], fol
             nonlocal count
             count += 1
             known = {f"AIFORGE_{name.upper()}": value for name, value in {**environment, **settings}.items()}
-            service = Service(module, folder / f"{module}-{count}", known)
+            service = Service(module, folder / f"{module}-{count}", known, loaded=True)
             stack.callback(service.close)
             if wait:
                 service.ready()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -131,8 +133,33 @@ def own_metrics_folder() -> None:
     So the process starts itself anew, once; what it was told is in its environment.
     """
     if not _metrics_folder().name.startswith(_PREFIX):
-        os.environ[metrics.FOLDER] = tempfile.mkdtemp(prefix=_PREFIX)
+        remove_abandoned_folders()
+        folder, held = held_folder()
+        os.set_inheritable(held, True)
+        os.environ[metrics.FOLDER] = str(folder)
         os.execv(sys.executable, sys.orig_argv)  # noqa: S606  # the program that runs already
+
+
+def held_folder() -> tuple[Path, int]:
+    """A new folder and its lock, which is held until the last process that has this descriptor is gone."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        with contextlib.suppress(FileNotFoundError):
+            held = os.open(folder, os.O_RDONLY)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            if folder.exists():  # another worker can have taken it for abandoned before it was locked
+                return folder, held
+            os.close(held)
+
+
+def remove_abandoned_folders() -> None:
+    """Those of workers that were killed, with all their children: nobody holds them any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            stack.callback(os.close, found)
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder)
 
 
 def remove_metrics_folder() -> None:
