@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -16,7 +17,7 @@ from tests.chaos.faults import Faults
 from tests.chaos.load import Load
 from tests.chaos.plan import Plan
 from tests.chaos.stage import NAMESPACE, Stage
-from tests.chaos.view import View
+from tests.chaos.view import LOOK_SECONDS, View
 from tests.support import leaks
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
@@ -36,9 +37,24 @@ async def run(plan: Plan, folder: Path) -> Evidence:
         async with AsyncClient(stage.api.service.url) as caller, await TurnClient.connect(settings) as client:
             load, view = Load(plan, caller), View(client)
             faults = Faults(plan, stage, view)
-            await _play(plan, load, faults, view)
+            lags = [0.0]
+            looking = asyncio.create_task(_look_at_itself(lags))
+            try:
+                await _play(plan, load, faults, view)
+            finally:
+                looking.cancel()
             await stage.end_workers()
-            return await _collect(plan, stage=stage, load=load, faults=faults, client=client, view=view)
+            seen = await _collect(plan, stage=stage, load=load, faults=faults, client=client, view=view)
+            return replace(seen, lag=max(lags))
+
+
+async def _look_at_itself(lags: list[float]) -> None:
+    """How late this event loop is: every byte between the processes and Redis goes through it."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LOOK_SECONDS
+        await asyncio.sleep(LOOK_SECONDS)
+        lags.append(loop.time() - due)
 
 
 async def _play(plan: Plan, load: Load, faults: Faults, view: View) -> None:
@@ -64,7 +80,7 @@ async def _all_ended(load: Load, view: View, seconds: float) -> None:
         running[:] = await view.unfinished(running)
         return not running
 
-    await eventually(ended, seconds)
+    await eventually(ended, seconds, LOOK_SECONDS)
 
 
 async def _collect(

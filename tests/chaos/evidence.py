@@ -123,6 +123,8 @@ class Evidence:
     """Keys and fields that must be gone when nothing runs."""
     seconds: float
     """How long turns were submitted."""
+    lag: float = 0.0
+    """By how many seconds the driver itself was late, at most: as much is added to whatever it passes on."""
 
     def lasting(self) -> list[Hit]:
         """The hits that cost a turn its attempt, one for each: a commit or hand-back on its way may still

@@ -14,7 +14,7 @@ from tests.chaos.evidence import Hit, Outage, Zombie
 from tests.chaos.plan import AIMED, POINTS, Fault, Plan, Point
 from tests.chaos.scene import Scene
 from tests.chaos.stage import Node, Stage
-from tests.chaos.view import View
+from tests.chaos.view import LOOK_SECONDS, View
 from tests.support.waiting import eventually
 
 PATIENCE_SECONDS: Final = 120.0
@@ -64,7 +64,7 @@ class Faults:
             return await self._scene.held("kills", worker, 0.0)
 
         await asyncio.to_thread(worker.service.ready)
-        await eventually(works, PATIENCE_SECONDS)
+        await eventually(works, PATIENCE_SECONDS, LOOK_SECONDS)
 
     async def _strike(self, fault: Fault, worker: Node) -> list[Hit]:
         scene, number, hits = self._scene, self._seen[fault], list[Hit]()

@@ -19,8 +19,14 @@ HIT, NEXT, BACK = "00" + "a" * 20, "00" + "b" * 20, "01" + "c" * 20
 """Killed and answered by its second attempt; queued behind it; handed back in another conversation."""
 WORDS = 3
 MODEL = ("openai", "gpt-4o-mini")
-LOST = ("openai", "")
-"""Whose model is not told from what was asked."""
+LOST = {
+    "calls:lost": Decimal(1),
+    "lost:input": Decimal(10),
+    "lost:output": Decimal(1),
+    "lost:usd": Decimal("0.0000005"),
+    "lost:estimated": Decimal("0.0000005"),
+}
+"""What one call counts for that died with its worker."""
 
 
 def honest() -> Evidence:
@@ -96,7 +102,7 @@ def _facts(
             attempts=attempts,
             created_at=1.0,
             finished_at=finished,
-            cost=Decimal("0.000001"),
+            cost=Decimal("0.0000015" if first == "lost" and len(calls) > 1 else "0.000001"),
         ),
         fence=len(calls),
         log=[*log, Message(answer), Done()],
@@ -106,15 +112,18 @@ def _facts(
 
 
 def row(turn_id: str, number: int, outcome: Any) -> ProviderCall:
-    paid = outcome == "ok"
+    usage, cost = {
+        "ok": (Usage(10, WORDS), Decimal("0.000001")),
+        "lost": (Usage(10, 1, estimated=True), LOST["lost:usd"]),
+    }.get(outcome, (None, None))
     return ProviderCall(
         call_id=f"{turn_id}.{number}",
         purpose="answer",
         provider=MODEL[0],
         model=MODEL[1],
         outcome=outcome,
-        usage=Usage(10, WORDS) if paid else None,
-        cost=Decimal("0.000001") if paid else None,
+        usage=usage,
+        cost=cost,
     )
 
 
@@ -141,8 +150,8 @@ def _totals() -> dict[tuple[str, str], dict[str, Decimal]]:
             "input": Decimal(30),
             "output": Decimal(9),
             "usd": Decimal("0.000003"),
+            **LOST,
         },
-        LOST: {"calls:lost": Decimal(1)},
     }
 
 
@@ -151,11 +160,12 @@ def _usage() -> list[UsageRow]:
         UsageRow(
             provider=MODEL[0],
             model=MODEL[1],
-            calls=4,
+            calls=5,
             failed_calls=1,
-            input_tokens=30,
-            output_tokens=9,
-            cost=Decimal("0.000003"),
+            lost_calls=1,
+            input_tokens=40,
+            output_tokens=10,
+            cost=Decimal("0.0000035"),
+            estimated_cost=Decimal("0.0000005"),
         ),
-        UsageRow(provider=LOST[0], model=LOST[1], calls=1, lost_calls=1),
     ]

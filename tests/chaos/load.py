@@ -119,12 +119,25 @@ class Load:
                 return turn.turn_id
 
     async def _read(self, reading: Reading) -> None:
+        """To the end, from where it was when the API was away for longer than its client repeats."""
+        limit = time.monotonic() + PATIENCE_SECONDS
         try:
-            async for pair in self._client.stream(reading.turn_id):
-                reading.opened = reading.opened or time.time()
-                reading.events.append(pair)
-        except ClientError as error:
-            reading.broken = str(error)
+            while (error := await self._read_on(reading)) is not None:
+                if not error.retryable or time.monotonic() > limit:
+                    reading.broken = str(error)
+                    return
+                await asyncio.sleep(AGAIN_SECONDS)
         except asyncio.CancelledError:
             reading.broken = "the turn does not end"
             raise
+
+    async def _read_on(self, reading: Reading) -> ClientError | None:
+        """Returns why it broke off."""
+        after = reading.events[-1][0] if reading.events else 0
+        try:
+            async for pair in self._client.stream(reading.turn_id, after=after):
+                reading.opened = reading.opened or time.time()
+                reading.events.append(pair)
+        except ClientError as error:
+            return error
+        return None

@@ -28,6 +28,7 @@ GUARANTEES: Final[tuple[Callable[[Evidence, Findings], None], ...]] = (
     money.usage_agrees,
     recovery.attempts_are_deaths,
     recovery.recovered_in_time,
+    recovery.never_kept_waiting,
     recovery.recovered_soon,
     recovery.consuming_again,
     recovery.handed_back,

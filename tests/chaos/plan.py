@@ -91,7 +91,10 @@ class Plan:
     readers: float = 0.3
     """Share of the turns that somebody reads from their submission on."""
     limit: float | None = None
-    """What recovery may take for 95 of 100 turns; None is 3 beyond the lease, and never less than 8."""
+    """What recovery may take for 95 of 100 turns, and for all if that is more.
+
+    None is 3 beyond the lease, and never less than 8.
+    """
     patience: float = 120.0
     """How long after the last fault everything may take to end; what has not by then counts as lost."""
     code: Path | None = None
@@ -99,8 +102,8 @@ class Plan:
 
     @property
     def most(self) -> float:
-        """From a fault to the end of any turn it hit: 30 s at the default lease."""
-        return self.lease + 18.0
+        """From a fault to the end of any turn it hit: 30 s at the default lease; `limit` if that is more."""
+        return max(self.lease + 18.0, self.limit or 0.0)
 
     @property
     def usual(self) -> float:

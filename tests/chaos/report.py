@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.chaos.evidence import Asked, Evidence
 from tests.chaos.guarantees.findings import turn_of
-from tests.chaos.guarantees.recovery import hand_backs, pauses, phases, recoveries, share
+from tests.chaos.guarantees.recovery import hand_backs, pauses, phases, recoveries, share, undisturbed
 from tests.chaos.oracle import Verdict
 
 SHOWN: Final = 3
@@ -34,6 +34,7 @@ def _run(evidence: Evidence) -> Iterator[str]:
     yield f"Redis: appendfsync {plan.durability}{clocks}"
     yield f"ended: {', '.join(f'{count} {state}' for state, count in states.items())}"
     yield f"submissions repeated under their key: {evidence.repeated}"
+    yield f"the driver was late by {evidence.lag:.2f} s at most"
     yield from _hits(evidence)
     struck = {hit.turn_id for hit in lasting}
     along = sum(reading.turn_id in struck for reading in evidence.readings)
@@ -89,19 +90,7 @@ def _recovery(evidence: Evidence) -> Iterator[str]:
         yield _line("rolls: SIGTERM to the next claim", [seconds for _, seconds in handed])
     for fault in sorted({fault for fault, _ in pauses(evidence)}):
         yield _line(f"{fault}: to the next claim", [took for of, took in pauses(evidence) if of == fault])
-    yield _line("never hit: from coming up to the answer", list(_undisturbed(evidence)))
-
-
-def _undisturbed(evidence: Evidence) -> Iterator[float]:
-    """Seconds that turns took that were never hit, from when they were the next of their conversation."""
-    hit = {hit.turn_id for hit in evidence.hits}
-    for turns in evidence.accepted.values():
-        before = 0.0
-        for turn in (evidence.facts[turn.turn_id].turn for turn in turns if turn.turn_id in evidence.facts):
-            ended = turn.finished_at or float("inf")
-            if turn.turn_id not in hit:
-                yield ended - max(turn.created_at, before)
-            before = ended
+    yield _line("never hit: from coming up to the answer", [seconds for _, seconds in undisturbed(evidence)])
 
 
 def _asked_again(evidence: Evidence) -> dict[tuple[str, float], list[float]]:

@@ -83,7 +83,11 @@ SABOTAGES: Final[Mapping[str, Sabotage]] = {
     ),
     "ledger": Sabotage(
         rule="a provider call is written down before its request",
-        changes={"claim": [("redis.call('HSETNX', key.ledger, ARGV[9], ARGV[10])", "")]},
+        changes={
+            "claim": [
+                ("redis.call('HSETNX', key.ledger, ARGV[9], stamped(ARGV[10], int(now), attempts))", "")
+            ]
+        },
         faults={"kills": 2},
         breaks="every_call_known",
     ),

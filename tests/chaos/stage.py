@@ -47,7 +47,9 @@ class Stage:
         self._api_port = str(free_port())
         self.late: Counter[str] = Counter()
         self.taps: list[Tap] = []
-        self.redis = stack.enter_context(RedisServer(options={"appendfsync": plan.durability}))
+        folder.mkdir(parents=True, exist_ok=True)
+        words = {"loglevel": "notice", "logfile": str(folder / "redis")}
+        self.redis = stack.enter_context(RedisServer(options={"appendfsync": plan.durability, **words}))
         voice = provider.settings(plan.words, plan.gap, plan.silence)
         self.provider = self._start("tests.chaos.provider", voice)
         self.line: Relay
@@ -93,6 +95,8 @@ class Stage:
 
     async def count_late(self, node: Node) -> None:
         """Add what this worker has counted of its refused commits and tokens; once in its life."""
+        # One that only just begins needs this event loop for its way to Redis.
+        await asyncio.to_thread(node.service.ready)
         async with httpx.AsyncClient(trust_env=False, timeout=END_SECONDS) as http:
             shown = (await http.get(f"{node.service.url}/metrics")).text
         for family in text_string_to_metric_families(shown):
@@ -128,11 +132,14 @@ class Stage:
             "AIFORGE_OPENAI_API_KEY": "none",
             "AIFORGE_OPENAI_BASE_URL": f"http://127.0.0.1:{self.line.port}/v1",
         }
-        return Node(self._start(module, common | own), tap)
+        return Node(await asyncio.to_thread(self._start, module, common | own), tap)
 
     def _start(self, module: str, settings: dict[str, str]) -> Service:
         self._count += 1
-        service = Service(module, self._folder / f"{self._count}-{module}", settings)
+        folder = self._folder / f"{self._count}-{module}"
+        # What gives a process another clock is loaded when its program starts, not when it is forked.
+        loaded = module in ("api", "worker") and not self._plan.skew
+        service = Service(module, folder, settings, loaded=loaded)
         self._stack.callback(service.close)
         return service
 

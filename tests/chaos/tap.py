@@ -80,6 +80,8 @@ class Tap(Proxy):
         """The turn and fence of every commit that was refused as too late."""
         self.commits: set[tuple[str, int]] = set()
         """The same of every one that was accepted."""
+        self._tried: set[tuple[str, int]] = set()
+        """The same of every one that was sent."""
         self.late: list[str] = []
         """The turn of whatever was refused as too late: commits, tokens, heartbeats, repeated claims."""
 
@@ -105,8 +107,8 @@ class Tap(Proxy):
 
     async def _trapped(self, wire: Wire, call: Call, count: _Count, ready: list[bytes]) -> bool:
         """Watch a script, or strike at it; whether the connection ends here."""
-        trap = self._trap
-        if trap is None or trap.script != call.script:
+        trap, again = self._trap, self._was_tried(call)
+        if trap is None or trap.script != call.script or again:
             if call.script in _LOOKS:
                 count.watched[count.asked] = call
             return False
@@ -120,6 +122,15 @@ class Tap(Proxy):
         await trap.released.wait()
         count.watched[count.asked] = call
         return not trap.late
+
+    def _was_tried(self, call: Call) -> bool:
+        """Whether this is a commit that is asked for again, as its reply was late or lost."""
+        if call.script != "finish":
+            return False
+        commit = call.work, int(call.arguments[1])
+        again = commit in self._tried
+        self._tried.add(commit)
+        return again
 
     def _judge(self, wire: Wire, frame: bytes) -> Fate:
         if frame[:1] == b">":

@@ -58,6 +58,11 @@ def test_every_fault_once(tmp_path: Path) -> None:
     assert broken(verdicts) == []
 
 
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_sabotage_knows_the_lines_that_it_takes_out(name: str, tmp_path: Path) -> None:
+    assert (SABOTAGES[name].checkout(tmp_path) / "worker" / "contract" / "scripts").is_dir()
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.soak
 @pytest.mark.parametrize("name", SABOTAGES)

@@ -111,12 +111,14 @@ def _reader_sees_no_reset(evidence: Evidence) -> None:
 
 def _row_missing(evidence: Evidence) -> None:
     del evidence.facts[HIT].ledger[0]
-    evidence.totals[LOST]["calls:lost"] -= 1
-    evidence.usage[1].calls = evidence.usage[1].lost_calls = 0
+    _lose(evidence, -1)
+    _change(evidence, HIT, cost=Decimal("0.000001"))
 
 
 def _row_elsewhere(evidence: Evidence) -> None:
     evidence.facts[NEXT].ledger.append(evidence.facts[HIT].ledger.pop(0))
+    for turn_id, cost in ((HIT, "0.000001"), (NEXT, "0.0000015")):
+        _change(evidence, turn_id, cost=Decimal(cost))
 
 
 def _asked_twice_as_one(evidence: Evidence) -> None:
@@ -130,19 +132,18 @@ def _paid_for_nothing(evidence: Evidence) -> None:
 
 def _row_left_open(evidence: Evidence) -> None:
     ledger = evidence.facts[HIT].ledger
-    ledger[0] = msgspec.structs.replace(ledger[0], outcome="intended")
-    evidence.totals[MODEL]["calls:intended"] = evidence.totals[LOST].pop("calls:lost")
+    ledger[0] = msgspec.structs.replace(ledger[0], outcome="intended", usage=None, cost=None)
+    _lose(evidence, -1)
+    evidence.totals[MODEL]["calls:intended"] = Decimal(1)
     evidence.usage[0].calls += 1
-    evidence.usage[1].calls = evidence.usage[1].lost_calls = 0
+    _change(evidence, HIT, cost=Decimal("0.000001"))
 
 
 def _answer_unpaid(evidence: Evidence) -> None:
     ledger = evidence.facts[NEXT].ledger
     ledger[0] = row(NEXT, 3, "lost")
     _pay(evidence, calls=-1, tokens=(-10, -3), usd="-0.000001")
-    evidence.totals[LOST]["calls:lost"] += 1
-    evidence.usage[1].calls += 1
-    evidence.usage[1].lost_calls += 1
+    _lose(evidence, 1)
 
 
 def _cost_of_another(evidence: Evidence) -> None:
@@ -168,6 +169,10 @@ def _hand_back_counted(evidence: Evidence) -> None:
 
 def _too_slow(evidence: Evidence) -> None:
     _change(evidence, BACK, finished_at=28.1 + evidence.plan.most)
+
+
+def _wake_up_never_missed(evidence: Evidence) -> None:
+    _change(evidence, NEXT, finished_at=30.1 + evidence.plan.most)
 
 
 def _a_little_slow(evidence: Evidence) -> None:
@@ -236,6 +241,7 @@ LIES: list[tuple[Lie, set[str]]] = [
     (_lost_without_a_death, {"attempts_are_deaths"}),
     (_hand_back_counted, {"attempts_are_deaths"}),
     (_too_slow, {"recovered_in_time", "recovered_soon"}),
+    (_wake_up_never_missed, {"never_kept_waiting"}),
     (_a_little_slow, {"recovered_soon"}),
     (_no_call_after_an_outage, {"consuming_again"}),
     (_held_after_exit, {"handed_back"}),
@@ -262,6 +268,18 @@ def test_every_guarantee_can_be_broken() -> None:
 def _change(evidence: Evidence, turn_id: str, **fields: Any) -> None:
     facts = evidence.facts[turn_id]
     evidence.facts[turn_id] = facts._replace(turn=msgspec.structs.replace(facts.turn, **fields))
+
+
+def _lose(evidence: Evidence, calls: int) -> None:
+    totals, row = evidence.totals[MODEL], evidence.usage[0]
+    for name, amount in LOST.items():
+        totals[name] += calls * amount
+    row.calls += calls
+    row.lost_calls += calls
+    row.input_tokens += calls * 10
+    row.output_tokens += calls
+    row.cost += calls * LOST["lost:usd"]
+    row.estimated_cost += calls * LOST["lost:estimated"]
 
 
 def _pay(evidence: Evidence, *, calls: int, tokens: tuple[int, int], usd: str) -> None:

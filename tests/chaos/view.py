@@ -12,8 +12,11 @@ from worker.contract import records
 from worker.contract.client import TurnClient
 from worker.contract.keys import SHARDS
 from worker.contract.schemas import TERMINAL_STATES, TurnState
+from worker.patience import patiently
 
 TENANT = "default"
+LOOK_SECONDS = 0.1
+"""Between two looks at all turns: who looks all the time slows down what it looks at."""
 
 
 class Running(NamedTuple):
@@ -26,7 +29,7 @@ class Running(NamedTuple):
 
 
 class View:
-    """One client's way to the keys."""
+    """One client's way to the keys; it waits for a Redis that is away."""
 
     def __init__(self, client: TurnClient) -> None:
         self._client = client
@@ -34,19 +37,25 @@ class View:
 
     async def running(self, words: int) -> list[Running]:
         """All turns under a lease, once Redis has read everything that was sent to it before."""
-        await self._client.connection.command("PING")
+        await self._many([("PING",)])
         leases = await self._many([("ZRANGE", self._keys.leases(shard), 0, -1) for shard in range(SHARDS)])
         turns = [work.decode() for shard in leases for work in shard]
         fields = ("worker", "fence", "appended")
         found = await self._many([("HMGET", self._keys.turn(turn), *fields) for turn in turns])
+        logs = await self._many(
+            [
+                ("LRANGE", self._keys.log(turn), -int(appended or 0), -1)
+                for turn, (_, _, appended) in zip(turns, found, strict=True)
+            ]
+        )
         return [
-            Running(turn, worker, int(fence), await self._phase(turn, int(appended or 0), words))
-            for turn, (worker, fence, appended) in zip(turns, found, strict=True)
+            Running(turn, worker, int(fence), _phase(log if int(appended or 0) else [], words))
+            for turn, (worker, fence, appended), log in zip(turns, found, logs, strict=True)
         ]
 
     async def now(self) -> float:
         """Redis's time, in Unix seconds."""
-        seconds, microseconds = await self._client.connection.command("TIME")
+        ((seconds, microseconds),) = await self._many([("TIME",)])
         return int(seconds) + int(microseconds) / 1e6
 
     async def phase_at(self, point: Point, turn_id: str) -> Phase | None:
@@ -103,12 +112,13 @@ class View:
             f"{name} active {records.text(turn)}" for name, turn in zip(owners, active, strict=True) if turn
         ]
 
-    async def _phase(self, turn_id: str, appended: int, words: int) -> Phase:
-        if appended == 0:
-            return "before the first token"
-        log = await self._client.connection.command("LRANGE", self._keys.log(turn_id), -appended, -1)
-        said = "".join(event.text for event in map(decode, log) if isinstance(event, Token))
-        return "before the commit" if said.count(" ") >= words else "streaming"
-
     async def _many(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
-        return await self._client.connection.commands(commands)
+        return await patiently(lambda: self._client.connection.commands(commands))
+
+
+def _phase(said: Sequence[bytes], words: int) -> Phase:
+    """How far a turn is that has appended these events."""
+    if not said:
+        return "before the first token"
+    text = "".join(event.text for event in map(decode, said) if isinstance(event, Token))
+    return "before the commit" if text.count(" ") >= words else "streaming"

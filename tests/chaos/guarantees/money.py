@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from decimal import Decimal
+from typing import Final
 
 from aiforge.core.types import ProviderCall, Usage
 from tests.chaos.evidence import Evidence
 from tests.chaos.guarantees.findings import Findings, call_of, completed, turn_of
 from worker.contract.calls.usage import UsageRow
+
+LOST: Final = "lost:"
+"""Stands before the sums of calls that died with their worker."""
+MONEY: Final = frozenset({"usd", "estimated", f"{LOST}usd", f"{LOST}estimated"})
 
 
 def every_call_known(evidence: Evidence, found: Findings) -> None:
@@ -33,36 +38,40 @@ def every_row_settled(evidence: Evidence, found: Findings) -> None:
 
 
 def answer_is_paid(evidence: Evidence, found: Findings) -> None:
-    """The call whose answer is stored is settled as `ok`; the turn's cost is that of its last attempt."""
+    """The call whose answer is stored is settled as `ok`; the turn's cost is that of all its attempts."""
     calls = {asked.number: asked.call_id for asked in evidence.asked}
     for turn_id, facts in completed(evidence):
         rows = [row for row in facts.ledger if row.call_id == calls.get(call_of(facts))]
         good = [row.outcome for row in rows] == ["ok"] and rows[0].usage is not None and rows[0].cost
         found.expect(bool(good), f"{turn_id} is paid by {rows}")
-        attempt = rows[0].call_id.rpartition(".")[0] if rows else ""
-        spent = [row.cost for row in facts.ledger if row.call_id.rpartition(".")[0] == attempt]
-        cost = sum((cost for cost in spent if cost is not None), Decimal(0))
+        spent = [row.cost for row in facts.ledger]
+        unknown = any(row.outcome == "lost" and row.cost is None for row in facts.ledger)
+        cost = None if unknown else sum((cost for cost in spent if cost is not None), Decimal(0))
         found.expect(not good or facts.turn.cost == cost, f"{turn_id} costs {facts.turn.cost}, not {cost}")
 
 
 def sums_agree(evidence: Evidence, found: Findings) -> None:
     """The totals are the sums of the rows: no call is counted twice or not at all, to the last digit."""
     sums: dict[tuple[str, str], Counter[str]] = {}
-    usd: defaultdict[tuple[str, str], Decimal] = defaultdict(Decimal)
+    usd: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
+    guessed: defaultdict[tuple[str, str, str], Decimal] = defaultdict(Decimal)
     for row in (row for facts in evidence.facts.values() for row in facts.ledger):
-        if row.outcome == "lost":
-            # An estimate stands in the row; the totals count the call and hold what was reported.
-            sums.setdefault((row.provider, ""), Counter()).update({"calls:lost": 1})
-            continue
         sums.setdefault((row.provider, row.model), Counter()).update(_amounts(row))
-        usd[row.provider, row.model] += row.cost or Decimal(0)
+        kind = LOST if row.outcome == "lost" else ""
+        usd[kind, row.provider, row.model] += row.cost or Decimal(0)
+        if row.usage is not None and row.usage.estimated:
+            guessed[kind, row.provider, row.model] += row.cost or Decimal(0)
     for model in sums.keys() | evidence.totals.keys():
         stored, counted = evidence.totals.get(model, {}), sums.get(model, Counter())
-        for name in stored.keys() - {"usd"} | counted.keys():
+        for name in stored.keys() - MONEY | counted.keys():
             good = stored.get(name, 0) == counted[name]
             found.expect(good, f"{model} {name}: {stored.get(name)} in total, {counted[name]} in rows")
-        good = stored.get("usd", Decimal(0)) == usd[model]
-        found.expect(good, f"{model}: {stored.get('usd')} USD in total, {usd[model]} in rows")
+        for name in MONEY:
+            summed = guessed if name.endswith("estimated") else usd
+            amount = summed[name.removesuffix("usd").removesuffix("estimated"), *model]
+            found.expect(
+                stored.get(name, Decimal(0)) == amount, f"{model} {name}: {stored}, {amount} in rows"
+            )
 
 
 def usage_agrees(evidence: Evidence, found: Findings) -> None:
@@ -71,7 +80,8 @@ def usage_agrees(evidence: Evidence, found: Findings) -> None:
     for model in days.keys() | evidence.totals.keys():
         sums, row = evidence.totals.get(model, {}), days.get(model, UsageRow())
         calls = sum(amount for name, amount in sums.items() if name.startswith("calls:"))
-        stored = [sums.get(name, 0) for name in ("input", "output", "cached", "reasoning", "unpriced", "usd")]
+        names = ("input", "output", "cached", "reasoning", "unpriced", "usd", "estimated")
+        stored = [sums.get(name, 0) + sums.get(LOST + name, 0) for name in names]
         by_day = [
             row.input_tokens,
             row.output_tokens,
@@ -79,18 +89,19 @@ def usage_agrees(evidence: Evidence, found: Findings) -> None:
             row.reasoning_tokens,
             row.unpriced_calls,
             row.cost,
+            row.estimated_cost,
         ]
         good = [calls, sums.get("calls:lost", 0), *stored] == [row.calls, row.lost_calls, *by_day]
         found.expect(good, f"{model}: {row} by day, {sums} in total")
 
 
 def _amounts(row: ProviderCall) -> dict[str, int]:
-    usage = row.usage or Usage()
+    usage, kind = row.usage or Usage(), LOST if row.outcome == "lost" else ""
     return {
         f"calls:{row.outcome}": 1,
-        "input": usage.input_tokens,
-        "output": usage.output_tokens,
-        "cached": usage.cached_tokens,
-        "reasoning": usage.reasoning_tokens,
-        "unpriced": int(row.cost is None and row.outcome == "ok"),
+        f"{kind}input": usage.input_tokens,
+        f"{kind}output": usage.output_tokens,
+        f"{kind}cached": usage.cached_tokens,
+        f"{kind}reasoning": usage.reasoning_tokens,
+        f"{kind}unpriced": int(row.cost is None and (row.usage is not None or row.outcome in ("ok", "lost"))),
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from tests.chaos.evidence import HANDED_BACK, OUTAGES, Evidence, Hit, Phase
-from tests.chaos.guarantees.findings import Findings, completed
+from tests.chaos.guarantees.findings import Findings, completed, completed_of
 from tests.chaos.plan import Fault
 
 CONSUMING_SECONDS: Final = 10.0
@@ -32,6 +32,13 @@ def recovered_in_time(evidence: Evidence, found: Findings) -> None:
     for hit, seconds in recoveries(evidence):
         good = seconds <= evidence.plan.most
         found.expect(good, f"{hit.turn_id}: {seconds:.1f} s after one of {hit.fault}")
+
+
+def never_kept_waiting(evidence: Evidence, found: Findings) -> None:
+    """A turn that was never hit takes no longer either, whoever's death or outage lost its wake-up."""
+    for turn_id, seconds in undisturbed(evidence):
+        good = seconds <= evidence.plan.most
+        found.expect(good, f"{turn_id}: {seconds:.1f} s from coming up to the answer")
 
 
 def recovered_soon(evidence: Evidence, found: Findings) -> None:
@@ -125,6 +132,23 @@ def recoveries(evidence: Evidence) -> list[tuple[Hit, float]]:
         end = (facts.turn.finished_at if facts is not None else None) or float("inf")
         away = [outage.ended for outage in evidence.outages if hit.at < outage.ended and outage.began < end]
         found.append((hit, end - max([hit.at, *away])))
+    return found
+
+
+def undisturbed(evidence: Evidence) -> list[tuple[str, float]]:
+    """Each turn that was answered and never hit, and the seconds from when it came up in its conversation.
+
+    A time without Redis does not count.
+    """
+    hit, found = {hit.turn_id for hit in evidence.hits}, []
+    for turns in evidence.accepted.values():
+        before = 0.0
+        for turn, facts in completed_of(evidence, turns):
+            since, end = max(facts.turn.created_at, before), facts.turn.finished_at or 0.0
+            away = (min(end, outage.ended) - max(since, outage.began) for outage in evidence.outages)
+            if turn.turn_id not in hit:
+                found.append((turn.turn_id, end - since - sum(max(0.0, seconds) for seconds in away)))
+            before = end
     return found
 
 
