@@ -1,32 +1,37 @@
-"""Batches through the whole service, as files and from the command line: time, memory, money.
+"""Batches through the whole service: time, memory, fairness, money, and what is left of it under blows.
 
-`python -m tests.benchmarks.batches [PART …] --items N`; parts are `file`, `cli` and `money`. API, worker,
-server and provider are processes of their own. The rate of items is held against what width and latency
-allow, and against a bare aiohttp loop of the same width in the same run.
+`python -m tests.benchmarks.batches [PART …] --items N`; the parts are `file` (OpenAI's SDK), `cli` (`aiforge
+batch run`), `fair`, `money`, `kills` and `limits`. API, worker, server and provider are processes of their
+own. The rate of items is held against what width and latency allow, and against a bare aiohttp loop of the
+same width in the same run. What must not be is asserted.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from tests.benchmarks import batch_proofs
+from tests.benchmarks.batch_blows import MORE, blows, limits
+from tests.benchmarks.batch_fairness import fairness
+from tests.benchmarks.command_run import CommandRun
 from tests.benchmarks.file_run import FileRun
 from tests.benchmarks.measure import show
-from tests.benchmarks.stage import Look, Stage, Watch, data_megabytes, stage
+from tests.benchmarks.stage import Look, Stage, Watch, data_megabytes, settle, stage
 from tests.benchmarks.turns import bare
-from tests.support.waiting import wait_until
 
-PARTS: Final = ("file", "cli", "money")
-SHOWN: Final = 5_000
-"""Items in `make bench`."""
+PARTS: Final = ("file", "cli", "fair", "money", "kills", "limits")
+SHAPES: Final = ((0.5, 256), (0.05, 100))
+"""The provider's latency in seconds, and how many calls there are at a time."""
+CHATS: Final = 100
+"""So many arrive at most, and one for each fifty items."""
+BESIDE: Final = 20_000
+FIGURES: Final = ("", "figure")
+SHORT: Final = ("file", "cli", "fair", "money", "--items", "1000", "--kills", "1")
+"""What `make bench` shows of it, in less than two minutes."""
 MEMORY_COLUMNS: Final = ("MB", "before", "peak", "added", "after")
 Rows = list[list[str]]
 
@@ -86,12 +91,6 @@ def memory_rows(watch: Watch, before: Look, after: Look, names: Sequence[str]) -
     return rows
 
 
-def settle(watch: Watch) -> None:
-    """Wait for a few looks, taken from now on."""
-    seen = len(watch.looks)
-    wait_until(lambda: len(watch.looks) >= seen + 4)
-
-
 def warm(on: Stage) -> None:
     """What is loaded at first use is loaded by then."""
     with Watch(on) as watch:
@@ -101,40 +100,14 @@ def warm(on: Stage) -> None:
         run.delete(found)
 
 
-def command(on: Stage, source: Path, target: Path) -> subprocess.Popen[bytes]:
-    """`aiforge batch run` with a table of questions."""
-    arguments = ["batch", "run", str(source), "--column", "question", "--id-column", "id", "-o", str(target)]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "aiforge.cli", *arguments],
-        env={**os.environ, "AIFORGE_API_URL": on.api.url},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def write_table(path: Path, count: int) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["id", "question"])
-        writer.writerows([f"id-{number}", f"question {number:07d}"] for number in range(count))
-
-
 def run_command(on: Stage, count: int) -> tuple[float, Watch]:
-    """Seconds of the command for so many questions; its output has each of them once, in order."""
-    source, target = on.folder / f"in-{count}.csv", on.folder / f"out-{count}.csv"
-    write_table(source, count)
+    """Seconds of the command for so many questions, from its start to its end."""
     began = time.perf_counter()
-    process = command(on, source, target)
-    others = {"CLI": lambda: process.pid if process.poll() is None else None}
-    with Watch(on, others=others) as watch:
-        code = process.wait()
+    run = CommandRun(on, count)
+    with Watch(on, others={"CLI": run.pid}) as watch:
+        run.wait()
         seconds = time.perf_counter() - began
         settle(watch)
-    assert code == 0, f"aiforge batch run ended with {code}"
-    with target.open(newline="") as file:
-        rows = csv.DictReader(file)
-        assert [row["id"] for row in rows] == [f"id-{number}" for number in range(count)]
     return seconds, watch
 
 
@@ -162,27 +135,37 @@ def run_cli(count: int, latency: float, width: int) -> tuple[Rows, Rows]:
     return took, memory
 
 
-def parts(chosen: Sequence[str], count: int) -> Iterator[tuple[str, Sequence[str], Rows]]:
+def parts(chosen: Sequence[str], count: int, kills: int) -> Iterator[tuple[str, Sequence[str], Rows]]:
     """Title, columns and rows of each table, as it is there."""
-    for latency, width in ((0.5, 256), (0.05, 100)):
+    for latency, width in SHAPES:
         at = f"{count:,} items, {latency * 1000:.0f} ms, {width} wide"
         for name, run in (("file", run_file), ("cli", run_cli)):
             if name in chosen and (name == "file" or latency < 0.5):
                 took, memory = run(count, latency, width)
-                yield f"Batch, {name}: {at}", ("", "figure"), took
+                yield f"Batch, {name}: {at}", FIGURES, took
                 yield f"Memory, {name}: {at}", MEMORY_COLUMNS, memory
+    if "fair" in chosen:
+        for latency, width in SHAPES:
+            rows = fairness(max(count, BESIDE), min(CHATS, count // 50), latency=latency, width=width)
+            yield f"Fairness: {latency * 1000:.0f} ms, {width} wide", ("", "alone", "beside", "ratio"), rows
     if "money" in chosen:
-        yield "Money", ("", "figure"), batch_proofs.money(count)
+        yield "Money", FIGURES, batch_proofs.money(count)
+        yield "A cap and a budget, and a worker that is killed", FIGURES, batch_proofs.capped(2 * kills)
+    if "kills" in chosen:
+        yield "Blows", FIGURES, blows(count, kills)
+    if "limits" in chosen:
+        yield f"Held to {MORE} MB more of address space", FIGURES, limits(count, kills)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.batches", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all without any")
-    parser.add_argument("--items", type=int, default=SHOWN, metavar="N")
+    parser.add_argument("--items", type=int, default=5_000, metavar="N")
+    parser.add_argument("--kills", type=int, default=10, metavar="K", help="of each part of the service")
     options = parser.parse_args(arguments)
     if wrong := set(options.parts) - set(PARTS):
         parser.error(f"PART is one of {', '.join(PARTS)}, not {min(wrong)}")
-    for title, columns, rows in parts(options.parts or PARTS, options.items):
+    for title, columns, rows in parts(options.parts or PARTS, options.items, options.kills):
         show(title, columns, rows)
 
 

@@ -1,13 +1,14 @@
 """The whole service on a stage: server, provider, API and worker as processes, looked at as they run.
 
-`Watch` looks at all of them twenty
-times a second.
+The server, the worker and the API can be killed and started again on their ports. A process can be held to
+the address space that it has and so much more. `Watch` looks at all of them twenty times a second.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import resource
 import shutil
 import tempfile
 import threading
@@ -23,7 +24,8 @@ import redis
 from tests.benchmarks.measure import resident_megabytes, service
 from tests.support.processes import Service
 from tests.support.servers import RedisServer, free_port
-from worker.contract.keys import Keys
+from tests.support.waiting import wait_until
+from worker.contract.keys import SHARDS, Keys
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
 from worker.contract.settings import ContractSettings
@@ -54,6 +56,7 @@ class Stage:
             **{name: str(value) for name, value in settings.items()},
         }
         self._count = 0
+        self._limits: dict[str, int] = {}
         self.api = self._start("api")
         self.worker = self._start("worker")
 
@@ -70,6 +73,34 @@ class Stage:
         root = self.provider.removesuffix("/v1")
         return int(httpx.get(f"{root}/calls", params={"after": 10**9}, trust_env=False).json()["total"])
 
+    def in_flight(self) -> int:
+        """How many slices are held; each has one call at most."""
+        keys = Keys(self.contract.namespace)
+        with redis.Redis(port=self.store.port) as client:
+            pipeline = client.pipeline(transaction=False)
+            for shard in range(SHARDS):
+                pipeline.zcard(keys.leases(shard))
+            return sum(pipeline.execute())
+
+    def kill(self, part: str) -> None:
+        """kill -9 of the `worker`, the `api` or the `redis`, and another in its place."""
+        if part == "redis":
+            self.store.kill()
+            self.store.start()
+            return
+        service: Service = getattr(self, part)
+        with contextlib.redirect_stdout(io.StringIO()):
+            service.close()
+        setattr(self, part, self._start(part))
+
+    def hold(self, part: str, more: int) -> int:
+        """Let the `worker` or the `api` have `more` megabytes of address space than now, also when it is
+        started again; returns the megabytes that it may have."""
+        pid = getattr(self, part).process.pid
+        self._limits[part] = round(address_megabytes(pid)) + more
+        limit(pid, self._limits[part])
+        return self._limits[part]
+
     def close(self) -> None:
         self.worker.close()
         self.api.close()
@@ -78,16 +109,36 @@ class Stage:
         self._count += 1
         known = {f"AIFORGE_{name.upper()}": value for name, value in self._settings.items()}
         started = Service(module, self.folder / f"{module}-{self._count}", known)
+        if module in self._limits:
+            limit(started.process.pid, self._limits[module])
         started.ready()
         return started
 
 
+def address_megabytes(pid: int) -> float:
+    """The address space of a process."""
+    return int(_status(pid, "VmSize")) / 1024
+
+
+def limit(pid: int, megabytes: int) -> None:
+    """Let a process have no more address space than this; what it asks for beyond fails."""
+    most = megabytes * MEGABYTE
+    resource.prlimit(pid, resource.RLIMIT_AS, (most, most))
+
+
+def _status(pid: int, name: str) -> str:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name}:"))
+
+
 @contextlib.contextmanager
-def stage(*, latency: float, tokens: int = 50, **settings: object) -> Iterator[Stage]:
+def stage(
+    *, latency: float, tokens: int = 50, durability: str = "everysec", **settings: object
+) -> Iterator[Stage]:
     """A stage of its own, gone at exit; `latency` is the provider's, in seconds."""
     folder = Path(tempfile.mkdtemp(prefix="aiforge-stage-"))
     options = ("--port", "0", "--tokens", str(tokens), "--latency", str(latency), "--keep-calls", "100")
-    server = RedisServer()
+    server = RedisServer(options={"appendfsync": durability})
     with server as store, service("aiforge.testing", *options) as (_, provider):
         made = Stage(folder, store, provider, **settings)
         try:
@@ -186,6 +237,12 @@ class Watch:
             done,
             (state or b"").decode(),
         )
+
+
+def settle(watch: Watch) -> None:
+    """Wait for a few looks, taken from now on."""
+    seen = len(watch.looks)
+    wait_until(lambda: len(watch.looks) >= seen + 4)
 
 
 def data_megabytes(stage: Stage) -> float:
