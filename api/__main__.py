@@ -115,7 +115,12 @@ async def _connected(settings: ApiSettings) -> TurnClient | None:
 
 async def _checked(settings: ApiSettings) -> TurnClient:
     """A client of a Redis that can be trusted; raises ConfigError when it cannot."""
-    client = await TurnClient.connect(settings)
+    try:
+        client = await TurnClient.connect(settings)
+    except Unavailable:
+        # It may know better why: what no waiting mends is a matter of settings.
+        await asyncio.to_thread(check_redis, settings)
+        raise
     try:
         for warning in await asyncio.to_thread(check_redis, settings):
             say(f"api: {warning}")

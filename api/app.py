@@ -13,6 +13,7 @@ from api.metrics import Metrics
 from api.openapi import Application
 from api.routes import (
     batches,
+    cache,
     conversations,
     dead,
     files,
@@ -58,7 +59,9 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
         log=logger("api", settings.log_level, settings.log_format),
     )
     app.state.service = shared
-    for routes in (conversations, history, turns, dead, files, batches, schedules, usage, providers, system):
+    for routes in (conversations, history, turns, dead, files, batches, cache):
+        app.include_router(routes.router)
+    for routes in (schedules, usage, providers, system):
         app.include_router(routes.router)
     errors.install(app)
     token = settings.api_token.get_secret_value() if settings.api_token else None

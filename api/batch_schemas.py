@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import Defaults, Money, Parts, TurnFailure, Usage
 from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
+from worker.contract.checks import LONGEST_CACHE
 from worker.contract.schemas import MAX_BATCH_ITEMS, BatchState
 
 
@@ -38,7 +39,8 @@ class BatchItem(Defaults):
 class BatchBody(Defaults):
     """Items, and what holds for every item that does not say otherwise; or OpenAI's form: the id of a file
     of requests, its endpoint and a completion window. `metadata.on_invalid` is `fail`, or `skip` to leave out
-    the lines that are wrong."""
+    the lines that are wrong. A line with `conversation` beside its `custom_id` is a turn of that one: its one
+    user message goes on from what the conversation remembers."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -52,6 +54,7 @@ class BatchBody(Defaults):
                     ],
                     "model": "gpt-4o-mini",
                     "metadata": {"run": "nightly"},
+                    "cache_ttl": 86400,
                 },
             ]
         },
@@ -71,6 +74,15 @@ class BatchBody(Defaults):
     )
     dedupe: bool = Field(
         False, description="What is asked twice is answered once; with temperature 0 it always is."
+    )
+    cache_ttl: int | None = Field(
+        None,
+        ge=1,
+        le=LONGEST_CACHE,
+        description="Seconds. What an earlier batch was answered no longer ago is not asked again, and what"
+        " is answered now is kept for so long; `DELETE /v1/cache` erases it. What is asked twice in the batch"
+        " is answered once.",
+        examples=[86400],
     )
 
 
@@ -121,10 +133,15 @@ class Batch(BaseModel):
     metadata: dict[str, str] | None
     usage: dict[str, Any] = Field(description="Sums in OpenAI's form, beside the fields of a turn's usage.")
     cost: Money = Field(description="USD as a decimal string, of the calls whose price is known.")
+    estimated_cost: Money = Field(description="The part of `cost` that no provider reported.")
     unpriced_calls: int = Field(description="Calls that `cost` does not hold because no price is known.")
     max_cost: Money | None
     paused_at: int | None
-    saved_calls: int = Field(description="Items that were answered by the answer to another one.")
+    waits_until: int | None = Field(description="Until then no item begins, because a budget has no room.")
+    saved_calls: int = Field(
+        description="Items that were answered by the answer to another one, of this or an earlier batch."
+    )
+    cache_ttl: int | None
     invalid_lines: int = Field(description="How many lines are wrong in a batch that has failed.")
 
 
@@ -165,6 +182,15 @@ class BatchRow(BaseModel):
     attempts: int
     response: LineResponse | None = Field(description="Of a line of a file.")
     deduplicated: int | None = Field(description="The index of the item whose answer this is, too.")
+    cached: bool = Field(description="The answer is one that an earlier batch was given; it cost nothing.")
+
+
+class CacheErased(BaseModel):
+    """How many answers were kept until now."""
+
+    object: Literal["cache"]
+    deleted: Literal[True]
+    answers: int
 
 
 UNREFERENCED: Final[tuple[type[BaseModel], ...]] = (BatchBody, BatchRow)

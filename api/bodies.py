@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, Final, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from decimal import Decimal
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api import wording
 from api.errors import LONGEST_PARAM, Problem
 from worker.contract.memory.transfer import ConversationExport
 from worker.contract.schedule.schemas import ScheduleChange, ScheduleRequest
@@ -28,16 +31,20 @@ from worker.contract.schemas import (
 
 T = TypeVar("T")
 _FIELD: Final = re.compile(r"(unknown|required) field `([^`]*)`")
-_FIELDS: Final = {
-    "unknown": ("unknown_field", "there is no such field"),
-    "required": ("missing_field", "this field is required"),
-}
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 JSON: Final = "application/json"
 FORM: Final = "multipart/form-data"
 _DISCARDED: Final = 16 * 1024 * 1024
 _DISCARD_SECONDS: Final = 2.0
 """How much of a refused body is read, and for how long, so that its sender gets to the answer."""
+
+
+_DECIMAL: Final = {"format": "decimal"}
+_DIGITS: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\Z"
+"""Python would also read `1_0`, ` 10` and digits of other scripts."""
+_Usd = Annotated[str, msgspec.Meta(pattern=_DIGITS, extra_json_schema=_DECIMAL)]
+_WholeUsd = Annotated[int, msgspec.Meta(extra_json_schema=_DECIMAL)]
+_PartUsd = Annotated[float, msgspec.Meta(extra_json_schema=_DECIMAL)]
 
 
 class TurnBody(TurnRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,11 +71,14 @@ class BatchBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A batch as it is posted: an item may be just its message."""
 
     items: list[BatchItem | str] = msgspec.field(default_factory=list)  # type: ignore[assignment]  # wider
+    max_cost: _Usd | _WholeUsd | _PartUsd | None = None  # type: ignore[assignment]  # in plain digits
 
     def request(self) -> BatchRequest:
         items = [BatchItem(message=item) if isinstance(item, str) else item for item in self.items]
         fields = {name: getattr(self, name) for name in BatchRequest.__struct_fields__}
-        return BatchRequest(**{**fields, "items": items})
+        cost = None if self.max_cost is None else Decimal(str(self.max_cost))
+        kept = msgspec.UNSET if self.cache_ttl is None else self.cache_ttl
+        return BatchRequest(**{**fields, "items": items, "cache_ttl": kept, "max_cost": cost})
 
 
 class ScheduleBody(ScheduleRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,22 +145,26 @@ def _bad_json(message: str) -> Problem:
 
 
 def _refuse(message: str, kind: Any) -> NoReturn:
-    path, field = _PATH.search(message), _FIELD.search(message)
-    parts = [found[found.lastindex or 0] for found in (path, field) if found and found[found.lastindex or 0]]
-    param = ".".join(parts)[:LONGEST_PARAM] or None
-    code, text = "invalid_value", _PATH.sub("", message)
-    if field is not None:
-        code, text = _FIELDS[field[1]]
-    elif text.startswith("Invalid enum value") and (choices := _choices(kind, param)):
-        text = f"must be {', '.join(choices[:-1])} or {choices[-1]}"
-    raise Problem(400, code, f"{param}: {text}" if param else text, param=param)
+    """Say what is right where msgspec says what is wrong."""
+    path, found, schema = _PATH.search(message), _FIELD.search(message), _schema(kind)
+    place = path[1] if path else ""
+    if found is None:
+        param, right = place.removesuffix("[...]"), wording.of_field(schema, place)
+        said = f"must be {right}" if right else _PATH.sub("", message)
+        raise Problem(400, "invalid_value", f"{param or 'the body'}: {said}", param=param or None)
+    param = (f"{place}.{found[2]}" if place else found[2])[:LONGEST_PARAM]
+    if found[1] == "required":
+        right = wording.of_field(schema, param)
+        raise Problem(
+            400, "missing_field", f"{param}: this field is required; it must be {right}", param=param
+        )
+    known = ", ".join(wording.fields(schema, place))
+    raise Problem(400, "unknown_field", f"{param}: there is no such field; known: {known}", param=param)
 
 
-def _choices(kind: Any, param: str | None) -> list[str]:
-    """The words that a field of a body takes."""
-    hint = get_type_hints(kind).get(param or "")
-    kinds = (hint, *get_args(hint))
-    return [str(word) for each in kinds if get_origin(each) is Literal for word in get_args(each)]
+@functools.cache
+def _schema(kind: Any) -> dict[str, Any]:
+    return msgspec.json.schema(kind)
 
 
 class BodyLimit:

@@ -54,10 +54,13 @@ _BATCH: Final[dict[str, Any]] = {
         "total_tokens": 93800,
     },
     "cost": "0.0192",
+    "estimated_cost": "0",
     "unpriced_calls": 0,
     "paused_at": None,
+    "waits_until": None,
     "max_cost": "5",
     "saved_calls": 0,
+    "cache_ttl": 86400,
     "invalid_lines": 0,
 }
 _LINE_ERROR: Final[dict[str, Any]] = {
@@ -79,6 +82,7 @@ _ROW: Final[dict[str, Any]] = {
     "attempts": 1,
     "response": None,
     "deduplicated": None,
+    "cached": False,
 }
 _FAILED: Final[dict[str, Any]] = {
     **_ROW,
@@ -104,6 +108,7 @@ _FURTHER: Final[Mapping[str, list[dict[str, Any]]]] = {
         }
     ],
     "BatchDeleted": [{"id": _BATCH["id"], "object": "batch", "deleted": True}],
+    "CacheErased": [{"object": "cache", "deleted": True, "answers": 199}],
     "LineError": [_LINE_ERROR],
     "LineErrors": [{"object": "list", "data": [_LINE_ERROR]}],
     "LineResponse": [{"status_code": 200, "request_id": "req_1", "body": {"object": "chat.completion"}}],
@@ -121,14 +126,24 @@ _FURTHER: Final[Mapping[str, list[dict[str, Any]]]] = {
     ],
     "Queue": [{"active": _TURN_IDS[0], "waiting": [_TURN_IDS[1]]}],
     "QueueBody": [{"expected": list(_TURN_IDS), "turns": list(reversed(_TURN_IDS))}],
-    "Erasure": [{"conversation_id": _CONVERSATION, "messages": 4, "turns": 2, "stopped": 0, "schedules": 1}],
+    "Erasure": [
+        {
+            "conversation_id": _CONVERSATION,
+            "messages": 4,
+            "turns": 2,
+            "stopped": 0,
+            "schedules": 1,
+            "items": 1,
+            "files": [],
+        }
+    ],
 }
 
 NAMED: Final[Mapping[str, dict[str, Any]]] = {
     "queued": {
         **_own(schemas.Turn)[0],
         "state": "queued",
-        **dict.fromkeys(("answer", "usage", "cost", "model", "finished_at")),
+        **dict.fromkeys(("answer", "usage", "cost", "estimated_cost", "model", "finished_at")),
         "attempts": 0,
     }
 }

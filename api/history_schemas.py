@@ -6,8 +6,8 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from aiforge.core.parameters import MOST_TOKENS
 from api.schemas import Body, MemoryMode, StoredMessage
-from worker.contract.checks import MOST_TOKENS
 from worker.contract.memory.transfer import EXPORT_VERSION, MAX_MESSAGES
 from worker.contract.schemas import DEFAULT_MEMORY_K
 

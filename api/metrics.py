@@ -110,6 +110,11 @@ def _ledger(totals: Mapping[tuple[str, str], Mapping[str, Decimal]]) -> Iterator
         "Tokens of provider calls by kind; cached ones are part of input, reasoning ones of output.",
         labels=[*pair, "kind"],
     )
+    lost = GaugeMetricFamily(
+        "aiforge_ledger_lost_cost_usd",
+        "What provider calls that died with their worker are estimated to have cost, in USD.",
+        labels=pair,
+    )
     calls = CounterMetricFamily(
         "aiforge_ledger_calls",
         "Provider calls by how they ended; without a model where none has answered.",
@@ -118,9 +123,10 @@ def _ledger(totals: Mapping[tuple[str, str], Mapping[str, Decimal]]) -> Iterator
     for names, sums in totals.items():
         cost.add_metric(names, float(sums.get("usd", 0)))
         unpriced.add_metric(names, float(sums.get("unpriced", 0)))
+        lost.add_metric(names, float(sums.get("lost:usd", 0)))
         for kind in _TOKEN_KINDS:
             tokens.add_metric([*names, kind], float(sums.get(kind, 0)))
         for measure, number in sums.items():
             if measure.startswith(_CALLS):
                 calls.add_metric([*names, measure.removeprefix(_CALLS)], float(number))
-    yield from (cost, unpriced, tokens, calls)
+    yield from (cost, unpriced, lost, tokens, calls)

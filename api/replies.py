@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from aiforge.core.texts import one_line
 from aiforge.core.types import Usage
+from worker.contract.calls.rows import LedgerPage
 from worker.contract.calls.usage import UsageRow
 from worker.contract.memory.history import Page
 from worker.contract.schemas import BATCH_OVER, Batch, BatchRow, BatchState, StoredMessage, Turn
@@ -35,7 +36,7 @@ def reply(value: object, *, status: int = 200, headers: Mapping[str, str] | None
 
 def turn(value: Turn) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in _TURN_FIELDS}
-    fields["cost"] = money(value.cost)
+    fields["cost"], fields["estimated_cost"] = money(value.cost), money(value.estimated_cost)
     if value.question is not None:
         question = _fields(value.question)
         del question["call_id"]
@@ -96,10 +97,13 @@ def batch(value: Batch) -> dict[str, Any]:
         "metadata": value.metadata,
         "usage": _usage(value.usage),
         "cost": money(value.cost),
+        "estimated_cost": money(value.estimated_cost),
         "unpriced_calls": value.unpriced_calls,
         "paused_at": _second(value.paused_at),
+        "waits_until": _second(value.waits_until),
         "max_cost": money(value.max_cost),
         "saved_calls": value.saved_calls,
+        "cache_ttl": value.cache_ttl,
         "invalid_lines": 0 if value.errors is None else value.errors.total,
     }
 
@@ -119,15 +123,21 @@ def batch_event(position: int, value: BatchRow | Batch) -> bytes:
 
 def usage(values: Sequence[UsageRow]) -> dict[str, Any]:
     """Only the fields that rows are grouped by stand in them, beside the sums."""
-    data = [
-        {name: value for name, value in _fields(row).items() if value is not None} | {"cost": money(row.cost)}
-        for row in values
-    ]
+    data = []
+    for row in values:
+        known = {name: value for name, value in _fields(row).items() if value is not None}
+        data.append({**known, "cost": money(row.cost), "estimated_cost": money(row.estimated_cost)})
     return {
         "object": "list",
         "data": data,
         "total_cost": money(sum((row.cost for row in values), Decimal(0))),
     }
+
+
+def ledger(page: LedgerPage) -> dict[str, Any]:
+    data = [{**_fields(row), "cost": money(row.cost)} for row in page.found]
+    cursor = None if page.next is None else "{}:{}".format(*page.next)
+    return {"object": "list", "data": data, "has_more": cursor is not None, "next": cursor}
 
 
 def rows(values: Iterable[BatchRow]) -> Response:

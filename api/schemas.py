@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from worker.contract.checks import MOST_TOKENS
+from aiforge.core.parameters import MOST_TOKENS
 from worker.contract.schemas import DEFAULT_MEMORY_K, TurnState
 
 Parts = list[dict[str, Any]]
@@ -35,6 +35,7 @@ _TURN: Final[dict[str, Any]] = {
     "error": None,
     "usage": _USAGE,
     "cost": "0.000096",
+    "estimated_cost": "0",
     "attempts": 1,
     "model": "gpt-4o-mini",
     "metadata": {"channel": "web"},
@@ -186,7 +187,12 @@ class Turn(BaseModel):
     answer: str | None = Field(description="Present once the turn is completed and stored.")
     error: TurnFailure | None
     usage: Usage | None
-    cost: Money | None = Field(description="USD as a decimal string; null where a price is not known.")
+    cost: Money | None = Field(
+        description="USD as a decimal string, of all attempts; null where a price is not known."
+    )
+    estimated_cost: Money | None = Field(
+        description="The part of `cost` that no provider reported: stopped answers, attempts that died."
+    )
     attempts: int = Field(description="How many times a worker has begun it.")
     model: str | None
     metadata: dict[str, str] | None
@@ -278,6 +284,12 @@ class Erasure(BaseModel):
     turns: int
     stopped: int = Field(description="How many of the turns were running.")
     schedules: int = Field(description="How many schedules posted to it.")
+    items: int = Field(
+        description="How many items of batches were of it; their rows say `conversation_erased`."
+    )
+    files: list[str] = Field(
+        description="Input and result files of batches with lines of it: they stay until they are deleted."
+    )
 
 
 class StoredMessage(BaseModel):

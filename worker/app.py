@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from celery import Celery
 
 from aiforge.core.topology import topology_of
 from worker import tasks
-from worker.broker import rabbit, transport
+from worker.broker import connection, rabbit, transport
 from worker.contract.wakeups.broker import celery_application, on_redis
 from worker.pools.choice import wait_of
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
+
+SPARE: Final = 0.1
+"""So many slots more there are than one lane can take, as a share: a full lane leaves some to the other."""
+
+
+def spare_slots(settings: WorkerSettings) -> int:
+    """How many slots a worker has beyond those that one lane can take; idle greenlets cost nothing."""
+    cheap = settings.pool == "greenlets" and on_redis(settings.broker)
+    return int(settings.concurrency * SPARE) if cheap else 0
 
 
 def application(settings: WorkerSettings, runtime: Callable[[], Runtime]) -> Celery:
@@ -22,6 +32,9 @@ def application(settings: WorkerSettings, runtime: Callable[[], Runtime]) -> Cel
     celery.conf.broker_transport = (
         transport.PATHS[topology_of(url).kind] if on_redis(url) else rabbit.path(url)
     )
+    celery.amqp.Connection = connection.Connection
+    if spare_slots(settings):
+        celery.conf.broker_transport_options["each_lane"] = settings.concurrency
     celery.conf.worker_redirect_stdouts = False
     tasks.register(celery, runtime, wait_of(settings.pool))
     return celery

@@ -19,7 +19,7 @@ from celery.worker import state
 
 from aiforge.core.settings import AIForgeSettings
 from worker import health, metrics
-from worker.app import application
+from worker.app import application, spare_slots
 from worker.contract.logs import Forward, logger
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
@@ -109,7 +109,7 @@ def _celery_worker(celery: Celery, settings: WorkerSettings, host: Single | Pare
         worker = celery.Worker(
             hostname=f"aiforge-{os.getpid()}@{socket.gethostname()}",
             pool_cls=pool_of(host, settings.pool),
-            concurrency=settings.concurrency,
+            concurrency=settings.concurrency + spare_slots(settings),
             queues=[queue(settings.namespace, lane) for lane in Lane],
             without_gossip=True,
             without_mingle=True,
@@ -169,11 +169,8 @@ def _ready(
     def on_ready(**_signal: Any) -> None:
         served = host.upkeep.run(health.serve(sock, not_ready))
         serving.callback(lambda: host.upkeep.run(served.cleanup()))
-        port = sock.getsockname()[1]
-        say(
-            f"worker: ready, pool {settings.pool}, {worker.pool.num_processes} at a time,"
-            f" metrics at port {port}"
-        )
+        port, slots = sock.getsockname()[1], worker.pool.num_processes - spare_slots(settings)
+        say(f"worker: ready, pool {settings.pool}, {slots} at a time, metrics at port {port}")
         announce(metrics_port=port, taken=taken(settings.metrics_port, sock))
 
     return on_ready

@@ -58,6 +58,13 @@ FAILURES: Final = Counter(
 ITEMS: Final = Counter(
     "aiforge_items_total", "Batch items that ended, by how.", ("outcome",), registry=REGISTRY
 )
+LOOKUPS: Final = Counter(
+    "aiforge_answer_lookups_total",
+    "Batch items that may take a kept answer, by what became of them: it was kept, another item's was waited"
+    " for, or the model was asked.",
+    ("found",),
+    registry=REGISTRY,
+)
 TOKENS: Final = Counter(
     "aiforge_tokens_total",
     "Tokens of this worker's provider calls; cached are part of input, reasoning part of output.",
@@ -134,7 +141,7 @@ BUILD: Final = Gauge(
 )
 
 _CARRIED: Final = (
-    TURNS, TURN_SECONDS, FIRST_TOKEN_SECONDS, FAILURES, ITEMS, TOKENS, COST, CALLS, UNPRICED,
+    TURNS, TURN_SECONDS, FIRST_TOKEN_SECONDS, FAILURES, ITEMS, TOKENS, COST, CALLS, UNPRICED, LOOKUPS,
 )  # fmt: skip
 """What is counted where the work runs, so also in a process that runs one suspect and then is gone."""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiforge.core.settings import AIForgeSettings
 from worker import metrics
-from worker.calls.gate import ProviderGate, hear, renew
+from worker.calls.gate import ProviderGate, hear, providers_of, renew
 from worker.calls.purse import Purses
 from worker.contract.batch.batches import BatchStore
 from worker.contract.batch.files import FileStore
@@ -18,13 +18,13 @@ from worker.contract.calls.providers import Providers
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
 from worker.contract.readers import Listener
-from worker.contract.schemas import Lane
 from worker.contract.server.connection import Connection
 from worker.contract.store import TurnStore
 from worker.contract.wakeups.broker import on_redis
-from worker.contract.wakeups.knock import Knocker
+from worker.contract.wakeups.knock import Bell, Knocker
 from worker.contract.wakeups.wake import Waker
 from worker.loop import LoopThread
+from worker.running.sharing import Chats
 from worker.running.slices import SliceRunner
 from worker.running.specs import Specs
 from worker.running.stream import Flusher
@@ -51,9 +51,9 @@ class Runtime:
         self._library = library
         self.worker = worker
         self.leases = Leases()
-        self.waker = Waker(settings)
         self.turns_loop = LoopThread("turns")
         self.upkeep = LoopThread("upkeep")
+        self.waker = Bell(settings, self.upkeep.loop) if on_redis(settings.broker) else Waker(settings)
         self._draining = False
         self._connection = Connection(settings.redis_url)
         self._upkeep_connection = Connection(settings.redis_url)
@@ -124,24 +124,15 @@ class Runtime:
             waker=self.waker,
             quarantine=quarantine,
             draining=lambda: self._draining,
-            chats_wait=self._chats_wait,
+            chats_wait=Chats(self._lanes).wait,
         )
         return turns, slices
-
-    async def _chats_wait(self) -> bool:
-        """Whether chats may be waiting for a slot: with another broker than a Redis that is not known."""
-        if self._lanes is None:
-            return True
-        try:
-            return (await self._lanes.depth())[Lane.CHAT] > 0
-        except Unavailable:
-            return True
 
     async def _beat(self) -> None:
         await self.leases.keep(self._store, self.settings.lease_seconds / 4)
 
     def _providers(self, connection: Connection) -> Providers:
-        return Providers(connection, self.settings.namespace, batch_share=self.settings.batch_share)
+        return providers_of(self.settings, connection)
 
     async def _health(self) -> None:
         """Hear which models are not well."""

@@ -18,7 +18,7 @@ class WorkerSettings(ContractSettings):
     """Settings of one worker process."""
 
     concurrency: int = Field(default=100, ge=1, le=5_000)
-    """How many turns and slices run at a time."""
+    """How many turns, and how many slices, run at a time; in the greenlet pool a tenth more of both together."""
     pool: Pool = "greenlets"
     """What runs the tasks; `threads` with a broker that has no event loop."""
     limits: Limits = Field(default_factory=dict)
@@ -26,6 +26,8 @@ class WorkerSettings(ContractSettings):
     "tokens_per_minute": 200000, "concurrency": 64}, "openai/*": {…}}`; the nearest name counts."""
     batch_share: float = Field(default=0.8, gt=0, le=1)
     """The share of a limited model that batches have at most while chats are about."""
+    batch_floor: float = Field(default=0.05, ge=0, le=0.5)
+    """The share of a limited model that batches get even while chats wait for all of it."""
     metrics_host: str = "127.0.0.1"
     """The address at which metrics and health are served."""
     metrics_port: int = Field(default=9808, ge=0, le=65_535)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
+from aiforge.cli import ids
 from aiforge.cli.errors import CommandError, UsageError
 
 Word = TypeVar("Word", str, str | None)
@@ -39,15 +40,17 @@ MessageArgument = Annotated[
 ]
 ConversationOption = Annotated[
     str | None,
-    typer.Option("--conversation", "-c", help="Go on with this conversation, or begin it.", callback=whole),
+    typer.Option(
+        "--conversation", "-c", help="Go on with this conversation, or begin it.", callback=ids.conversation
+    ),
 ]
 SystemPromptOption = Annotated[str | None, typer.Option(help="Instructions for this turn.", callback=whole)]
 ModelOption = Annotated[
     str | None, typer.Option(help="The model; the service's own when left out.", callback=whole)
 ]
-TurnArgument = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.", callback=whole)]
+TurnArgument = Annotated[str, typer.Argument(metavar="TURN", help="The turn's id.", callback=ids.turn)]
 ConversationArgument = Annotated[
-    str, typer.Argument(metavar="CONVERSATION", help="The conversation's id.", callback=whole)
+    str, typer.Argument(metavar="CONVERSATION", help="The conversation's id.", callback=ids.conversation)
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 OnBusyOption = Annotated[

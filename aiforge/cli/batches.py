@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from aiforge.cli import ids
 from aiforge.cli.arguments import JsonOption, whole
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError
@@ -23,7 +24,7 @@ AWAY_SECONDS: Final = 120.0
 """How long the service may be away while a batch is watched."""
 _SHOWN_ERRORS: Final = 20
 
-BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.", callback=whole)]
+BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.", callback=ids.batch)]
 _OUTPUT_HELP: Final = "JSONL or CSV by its suffix; - is stdout."
 OutputOption = Annotated[
     str, typer.Option("--output", "-o", metavar="OUT", help=_OUTPUT_HELP, callback=whole)
@@ -103,6 +104,12 @@ def rm(batch_id: BatchArgument) -> None:
     note(f"{batch_id} is gone")
 
 
+def clear_cache() -> None:
+    """Erase the answers that are kept for later batches."""
+    with connected(start=False) as client:
+        note(f"{client.forget_answers()} answers are not kept any more")
+
+
 def export(batch_id: BatchArgument, *, target: OutputOption = "-") -> None:
     """Write the rows of a batch that is over, in the order of its items.
 
@@ -153,6 +160,8 @@ def _line(found: Batch) -> str:
     counts = found.request_counts
     parts = [found.id, "paused" if found.paused_at and not found.ended else found.status]
     parts.append(f"{counts.done}/{counts.total} done, {counts.failed} failed")
+    if found.waits_until and not found.ended:
+        parts.append(f"waits for its budget until {when(found.waits_until)}")
     if found.saved_calls:
         parts.append(f"{found.saved_calls} saved")
     most = "" if found.max_cost is None else f" of at most ${found.max_cost:f}"

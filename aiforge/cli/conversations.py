@@ -38,6 +38,10 @@ def rm(conversation: ConversationArgument, *, json: JsonOption = False) -> None:
     with connected(start=False) as client:
         receipt = client.erase(conversation)
     counts = f"{receipt.messages} messages, {receipt.turns} turns erased, {receipt.stopped} stopped"
+    if receipt.items:
+        counts += f", {receipt.items} items of batches"
+    if receipt.files:
+        counts += f"; lines of it are left in {', '.join(receipt.files)}"
     data(as_json(receipt) if json else f"{conversation}  {counts}")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from aiforge.cli import ids
 from aiforge.cli.arguments import JsonOption, whole
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import UsageError
@@ -15,7 +16,7 @@ from aiforge.cli.fetch import must_be_new, save
 from aiforge.cli.output import as_json, data, note, when
 from aiforge.client import File
 
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file's id.", callback=whole)]
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file's id.", callback=ids.file)]
 
 
 def put(

@@ -20,6 +20,7 @@ GROUPS: Final[dict[tuple[str, str], dict[str, Callable[..., None]]]] = {
         "retry": batches.retry,
         "export": batches.export,
         "rm": batches.rm,
+        "clear-cache": batches.clear_cache,
     },
     ("files", "Files of requests and of results."): {
         "put": files.put,

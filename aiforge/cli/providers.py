@@ -21,7 +21,14 @@ def list_providers(*, json: JsonOption = False) -> None:
 
 
 def reset(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As the list names it.", callback=whole)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="As the list names it, or without endpoint and provider where that is enough.",
+            callback=whole,
+        ),
+    ],
 ) -> None:
     """Close a model's circuit and end its cool-down; its limits go on counting."""
     with connected(start=False) as client:

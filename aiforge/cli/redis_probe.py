@@ -6,12 +6,13 @@ import socket
 import ssl
 from contextlib import closing
 from typing import Any, BinaryIO, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from aiforge.core.topology import Address, Topology, topology_of
 
 SECONDS: Final = 3.0
 DEFAULT_PORT: Final = 6379
+_NO: Final = ("0", "F", "FALSE", "N", "NO")
 
 
 class ProbeError(Exception):
@@ -77,8 +78,20 @@ def _connect(url: str) -> socket.socket:
     host = parts.hostname or "127.0.0.1"
     connection = socket.create_connection((host, parts.port or DEFAULT_PORT), timeout=SECONDS)
     if parts.scheme == "rediss":
-        return ssl.create_default_context().wrap_socket(connection, server_hostname=host)
+        return _trusting(dict(parse_qsl(parts.query))).wrap_socket(connection, server_hostname=host)
     return connection
+
+
+def _trusting(said: dict[str, str]) -> ssl.SSLContext:
+    """What a URL says of TLS, as the service's Redis client reads it."""
+    context = ssl.create_default_context(cafile=said.get("ssl_ca_certs"), capath=said.get("ssl_ca_path"))
+    if said.get("ssl_check_hostname", "").upper() in _NO or said.get("ssl_cert_reqs") == "none":
+        context.check_hostname = False
+    if said.get("ssl_cert_reqs") == "none":
+        context.verify_mode = ssl.CERT_NONE
+    if "ssl_certfile" in said:
+        context.load_cert_chain(said["ssl_certfile"], said.get("ssl_keyfile"), said.get("ssl_password"))
+    return context
 
 
 def _login(url: str) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 import msgspec
 import typer
 
+from aiforge.cli import ids
 from aiforge.cli.arguments import (
     ConversationOption,
     JsonOption,
@@ -37,7 +38,7 @@ class CatchUp(StrEnum):
 
 
 ScheduleArgument = Annotated[
-    str, typer.Argument(metavar="SCHEDULE", help="The schedule's id.", callback=whole)
+    str, typer.Argument(metavar="SCHEDULE", help="The schedule's id.", callback=ids.schedule)
 ]
 CronArgument = Annotated[
     str,
@@ -120,7 +121,9 @@ def ls(
     *,
     conversation: Annotated[
         str | None,
-        typer.Option("--conversation", "-c", help="Only those that post to this one.", callback=whole),
+        typer.Option(
+            "--conversation", "-c", help="Only those that post to this one.", callback=ids.conversation
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many; all when left out.")] = None,
     json: JsonOption = False,

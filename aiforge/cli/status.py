@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aiforge.cli import runfile, settings
+from aiforge.cli import ids, runfile, settings
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import as_json, data, duration
@@ -17,7 +17,12 @@ from aiforge.client import Batch, Client, ClientError, Turn
 
 def status(
     id: Annotated[  # noqa: A002  # the argument's name in the help
-        str | None, typer.Argument(metavar="[TURN|BATCH]", help="Its id; without one, what runs here.")
+        str | None,
+        typer.Argument(
+            metavar="[TURN|BATCH]",
+            help="Its id; without one, what runs here.",
+            callback=ids.turn_or_batch,
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:

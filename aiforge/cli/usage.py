@@ -1,22 +1,25 @@
-"""`aiforge usage`: provider calls, tokens and cost."""
+"""`aiforge usage`: provider calls, tokens and cost; summed, or one by one."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from aiforge.cli import ids
 from aiforge.cli.arguments import JsonOption
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import UsageError
-from aiforge.cli.output import as_json, data, note
-from aiforge.client import UsageReport, UsageRow
+from aiforge.cli.output import as_json, data, note, when
+from aiforge.client import LedgerRow, UsageReport, UsageRow
 from aiforge.client.options import Group
 
 
@@ -41,6 +44,20 @@ COUNTS: Final = (
 )
 
 
+TurnOption = Annotated[
+    str | None, typer.Option(metavar="TURN", help="Only the calls of a turn.", callback=ids.turn)
+]
+BatchOption = Annotated[
+    str | None, typer.Option(metavar="BATCH", help="Only those of a batch.", callback=ids.batch)
+]
+OfConversationOption = Annotated[
+    str | None,
+    typer.Option(
+        "--conversation", "-c", metavar="ID", help="Only those of a conversation.", callback=ids.conversation
+    ),
+]
+
+
 def usage(
     *,
     by: Annotated[list[By] | None, typer.Option(help="One row for each; may be given several times.")] = None,
@@ -48,23 +65,88 @@ def usage(
         str | None, typer.Option("--from", metavar="DAY", help="YYYY-MM-DD, UTC; 30 days when left out.")
     ] = None,
     last: Annotated[str | None, typer.Option("--to", metavar="DAY", help="Today when left out.")] = None,
+    calls: Annotated[
+        bool, typer.Option("--calls", help="Provider calls one by one, for as long as their turns are kept.")
+    ] = False,
+    turn: TurnOption = None,
+    batch: BatchOption = None,
+    conversation: OfConversationOption = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="How many calls; all when left out.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show what was used and what it cost; with --json one object a line."""
-    groups: list[Group] = [group.value for group in dict.fromkeys(by or [By.MODEL])]
-    days = _day(first, "--from"), _day(last, "--to")
+    """Show what was used and what it cost, summed or (--calls) one by one; with --json one object a line."""
+    if calls:
+        if by:
+            raise UsageError("--calls: has no groups, so no --by")
+        whose = {"turn_id": turn, "batch_id": batch, "conversation_id": conversation}
+        _calls(whose, (_day(first, "--from"), _day(last, "--to")), limit, json=json)
+        return
+    if given := [
+        name
+        for name, value in (
+            ("turn", turn),
+            ("batch", batch),
+            ("conversation", conversation),
+            ("limit", limit),
+        )
+        if value is not None
+    ]:
+        raise UsageError(f"--{given[0]}: goes with --calls")
+    _sums(by or [By.MODEL], (_day(first, "--from"), _day(last, "--to")), json=json)
+
+
+def _sums(by: Sequence[By], days: tuple[date | None, date | None], *, json: bool) -> None:
+    groups: list[Group] = [group.value for group in dict.fromkeys(by)]
     with connected(start=False) as client:
         report = client.usage(group_by=groups, first=days[0], last=days[1])
     if json:
         for row in report.data:
             data(
                 as_json(
-                    {**{name: getattr(row, name) for name in (*groups, *COUNTS)}, "cost": f"{row.cost:f}"}
+                    {
+                        **{name: getattr(row, name) for name in (*groups, *COUNTS)},
+                        "cost": f"{row.cost:f}",
+                        "estimated_cost": f"{row.estimated_cost:f}",
+                    }
                 )
             )
     else:
         _print(report, groups)
-    note(f"total ${report.total_cost:f}")
+    note(_total(report.total_cost, sum((row.estimated_cost for row in report.data), Decimal(0))))
+
+
+def _calls(
+    whose: Mapping[str, str | None], days: tuple[date | None, date | None], limit: int | None, *, json: bool
+) -> None:
+    total = estimated = Decimal(0)
+    with connected(start=False) as client:
+        found = client.ledger(**whose, first=days[0], last=days[1])
+        for row in islice(found, limit):
+            data(as_json(_exact(row)) if json else _call_line(row))
+            total += row.cost or 0
+            estimated += (row.cost or 0) if row.usage and row.usage.estimated else 0
+    note(_total(total, estimated))
+
+
+def _exact(row: LedgerRow) -> dict[str, object]:
+    """A row with its cost as a decimal string."""
+    fields: dict[str, object] = {name: getattr(row, name) for name in row.__struct_fields__}
+    return {**fields, "cost": None if row.cost is None else f"{row.cost:f}"}
+
+
+def _call_line(row: LedgerRow) -> str:
+    tokens = f"{row.usage.input_tokens} + {row.usage.output_tokens} tokens" if row.usage else "– tokens"
+    cost = "–" if row.cost is None else f"${row.cost:f}"
+    mark = " (estimated)" if row.usage and row.usage.estimated else ""
+    attempt = "" if row.attempt is None else f"attempt {row.attempt}, "
+    ended = f"{row.outcome} {row.error_code}" if row.error_code else row.outcome
+    return (
+        f"{when(row.at)}  {row.call_id}  {attempt}{row.purpose}, {row.model}, {ended}  {tokens}  {cost}{mark}"
+    )
+
+
+def _total(cost: Decimal, estimated: Decimal) -> str:
+    return f"total ${cost:f}" + (f", of which ${estimated:f} are estimated" if estimated else "")
 
 
 def _day(text: str | None, option: str) -> date | None:
@@ -75,7 +157,7 @@ def _day(text: str | None, option: str) -> date | None:
 
 
 def _print(report: UsageReport, groups: Sequence[Group]) -> None:
-    names = [*groups, *COUNTS, "cost_usd"]
+    names = [*groups, *COUNTS, "cost_usd", "estimated_usd"]
     rows = [_cells(row, groups) for row in report.data]
     if not sys.stdout.isatty():
         for cells in (names, *rows):
@@ -94,4 +176,5 @@ def _cells(row: UsageRow, groups: Sequence[Group]) -> list[str]:
         *(getattr(row, name) or "–" for name in groups),
         *(str(getattr(row, name)) for name in COUNTS),
         f"{row.cost:f}",
+        f"{row.estimated_cost:f}",
     ]

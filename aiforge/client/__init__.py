@@ -24,6 +24,7 @@ from aiforge.client.errors import (
     UnreachableError,
 )
 from aiforge.client.file_calls import File
+from aiforge.client.ledger_calls import LedgerRow
 from aiforge.client.provider_calls import ModelHealth
 from aiforge.client.results import (
     Batch,
@@ -64,6 +65,7 @@ __all__ = [
     "File",
     "Fire",
     "Item",
+    "LedgerRow",
     "Message",
     "ModelHealth",
     "NotFoundError",

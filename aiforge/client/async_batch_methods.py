@@ -86,6 +86,10 @@ class AsyncBatchMethods(AsyncSender):
         """Forget a batch that is over; its files stay."""
         await self._send(batch_calls.delete(batch_id))
 
+    async def forget_answers(self) -> int:
+        """Erase the answers that are kept for later batches; how many there were."""
+        return await self._send(batch_calls.forget_answers())
+
     async def upload(
         self, path: str | PathLike[str], *, filename: str | None = None, expires_after: int | None = None
     ) -> File:

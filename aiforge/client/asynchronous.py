@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import date
 from typing import Literal, Unpack
 
-from aiforge.client import calls, history, provider_calls, schedule_calls
+from aiforge.client import calls, history, ledger_calls, provider_calls, schedule_calls
 from aiforge.client.async_batch_methods import AsyncBatchMethods
+from aiforge.client.ledger_calls import LedgerRow
 from aiforge.client.options import (
     ConversationChanges,
     ConversationOptions,
@@ -216,6 +217,35 @@ class AsyncClient(AsyncBatchMethods):
     ) -> UsageReport:
         """Provider calls, tokens and cost of some days (UTC, both included), by model if by nothing else."""
         return await self._send(calls.usage(group_by, first, last))
+
+    async def ledger(
+        self,
+        *,
+        turn_id: str | None = None,
+        batch_id: str | None = None,
+        conversation_id: str | None = None,
+        first: date | None = None,
+        last: date | None = None,
+    ) -> AsyncIterator[LedgerRow]:
+        """Provider calls of a turn, a batch or a conversation, the oldest first; without one of these all
+        there are, turn by turn. `first` and `last` are days (UTC, both included)."""
+        after: str | None = None
+        while True:
+            page = await self._send(
+                ledger_calls.page(
+                    turn_id=turn_id,
+                    batch_id=batch_id,
+                    conversation_id=conversation_id,
+                    first=first,
+                    last=last,
+                    after=after,
+                )
+            )
+            for row in page.data:
+                yield row
+            if page.next is None:
+                break
+            after = page.next
 
     async def providers(self) -> list[ModelHealth]:
         """How the models fare that were limited or not well within the last hour, by name."""

@@ -23,7 +23,14 @@ class Listed(msgspec.Struct):
     has_more: bool = False
 
 
+class Erased(msgspec.Struct):
+    """How many answers are not kept any more."""
+
+    answers: int
+
+
 _batch: Final = one(Batch)
+_erased: Final = one(Erased)
 _listed: Final = one(Listed)
 
 
@@ -52,6 +59,10 @@ def steer(batch_id: str, how: Steering) -> Call[Batch]:
 
 def delete(batch_id: str) -> Call[None]:
     return Call("DELETE", path_of(_NAME, batch_id), nothing)
+
+
+def forget_answers() -> Call[int]:
+    return Call("DELETE", "/v1/cache", lambda response: _erased(response).answers)
 
 
 def events(batch_id: str) -> str:

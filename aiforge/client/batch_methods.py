@@ -83,6 +83,10 @@ class BatchMethods(Sender):
         """Forget a batch that is over; its files stay."""
         self._send(batch_calls.delete(batch_id))
 
+    def forget_answers(self) -> int:
+        """Erase the answers that are kept for later batches; how many there were."""
+        return self._send(batch_calls.forget_answers())
+
     def upload(
         self, path: str | PathLike[str], *, filename: str | None = None, expires_after: int | None = None
     ) -> File:

@@ -35,6 +35,9 @@ class BatchOptions(Options, total=False):
     """What is asked twice is answered once, whatever the temperature."""
     max_cost: str | None
     """USD as a decimal string; what would cost more is not asked any more."""
+    cache_ttl: int | None
+    """Seconds: what an earlier batch was answered no longer ago is not asked again, and answers are kept so
+    long."""
 
 
 class FileOptions(TypedDict, total=False):
@@ -46,6 +49,8 @@ class FileOptions(TypedDict, total=False):
     """What is asked twice is answered once, whatever the temperature."""
     max_cost: str | None
     """USD as a decimal string; what would cost more is not asked any more."""
+    cache_ttl: int | None
+    """As in `BatchOptions`."""
 
 
 class TurnOptions(Options, total=False):

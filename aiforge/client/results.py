@@ -46,6 +46,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     usage: Usage | None = None
     cost: Decimal | None = None
+    estimated_cost: Decimal | None = None
+    """The part of `cost` that no provider reported."""
     attempts: int = 0
     model: str | None = None
     metadata: dict[str, str] | None = None
@@ -119,6 +121,10 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     stopped: int
     schedules: int = 0
     """How many schedules posted to it."""
+    items: int = 0
+    """How many items of batches were of it."""
+    files: list[str] = []
+    """Files of batches with lines of it, which stay until they are deleted."""
 
 
 class Fire(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +172,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached_tokens: int
     reasoning_tokens: int
     cost: Decimal
+    estimated_cost: Decimal = Decimal(0)
+    """The part of `cost` that no provider reported."""
     unpriced_calls: int
 
 
@@ -213,6 +221,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     message: Content
     id: str | None = None
+    conversation: str | None = None
+    """The conversation that this is a turn of; items of one are answered in order."""
     system_prompt: str | None = None
     model: str | None = None
     temperature: float | None = None
@@ -256,6 +266,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     request_counts: Counts = Counts()
     usage: Usage = Usage()
     cost: Decimal = Decimal(0)
+    estimated_cost: Decimal = Decimal(0)
+    """The part of `cost` that no provider reported."""
     max_cost: Decimal | None = None
     """USD; what would cost more is not asked any more."""
     unpriced_calls: int = 0
@@ -269,9 +281,13 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Why a batch that is a file has failed."""
     invalid_lines: int = 0
     saved_calls: int = 0
-    """Items that were answered by the answer to another one."""
+    """Items that were answered by the answer to another one, of this batch or of an earlier one."""
+    cache_ttl: int | None = None
+    """Seconds that answers are kept for later batches."""
     expires_at: float | None = None
     paused_at: float | None = None
+    waits_until: float | None = None
+    """Until then no item begins, because a budget has no room."""
     created_at: float | None = None
     in_progress_at: float | None = None
     completed_at: float | None = None
@@ -298,4 +314,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     response: dict[str, Any] | None = None
     """Of a line of a file: `status_code`, `request_id` and `body`, as the provider answered it."""
     deduplicated: int | None = None
+    """The index of the item whose answer this is, too."""
+    cached: bool = False
+    """The answer is one that an earlier batch was given; it cost nothing."""
     """The index of the item whose answer this is, too."""

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Literal, Unpack
 
-from aiforge.client import calls, history, provider_calls, schedule_calls
+from aiforge.client import calls, history, ledger_calls, provider_calls, schedule_calls
 from aiforge.client.batch_methods import BatchMethods
+from aiforge.client.ledger_calls import LedgerRow
 from aiforge.client.options import (
     ConversationChanges,
     ConversationOptions,
@@ -209,6 +210,34 @@ class Client(BatchMethods):
     ) -> UsageReport:
         """Provider calls, tokens and cost of some days (UTC, both included), by model if by nothing else."""
         return self._send(calls.usage(group_by, first, last))
+
+    def ledger(
+        self,
+        *,
+        turn_id: str | None = None,
+        batch_id: str | None = None,
+        conversation_id: str | None = None,
+        first: date | None = None,
+        last: date | None = None,
+    ) -> Iterator[LedgerRow]:
+        """Provider calls of a turn, a batch or a conversation, the oldest first; without one of these all
+        there are, turn by turn. `first` and `last` are days (UTC, both included)."""
+        after: str | None = None
+        while True:
+            page = self._send(
+                ledger_calls.page(
+                    turn_id=turn_id,
+                    batch_id=batch_id,
+                    conversation_id=conversation_id,
+                    first=first,
+                    last=last,
+                    after=after,
+                )
+            )
+            yield from page.data
+            if page.next is None:
+                break
+            after = page.next
 
     def providers(self) -> list[ModelHealth]:
         """How the models fare that were limited or not well within the last hour, by name."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from decimal import Decimal
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from langchain_core.language_models import BaseChatModel
 
-from aiforge.core.deltas import CallParams, Completion
 from aiforge.core.fallbacks import Fallbacks, Route, Way
 from aiforge.core.gate import Gate, Place
+from aiforge.core.line_bodies import asked, reply
 from aiforge.core.openai_chat.model import Forwarded, OpenAIChat
 from aiforge.core.openai_chat.wire import glimpse, usage_of
 from aiforge.core.pricing import Price, price, price_list
@@ -31,22 +31,11 @@ from aiforge.core.types import (
     Outcome,
     ProviderCall,
     ProviderError,
-    RequestRefusedError,
     StreamCutError,
     Usage,
 )
 
-CHAT: Final = "/v1/chat/completions"
-RESPONSES: Final = "/v1/responses"
 _REQUEST_ID: Final = "x-request-id"
-_READ: Final = {
-    CHAT: frozenset(
-        {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stop", "tools"}
-    ),
-    RESPONSES: frozenset({"model", "input", "instructions", "temperature", "max_output_tokens"}),
-}
-_LABELS: Final = frozenset({"metadata", "user", "store", "stream", "safety_identifier", "prompt_cache_key"})
-"""What changes nothing of an answer."""
 
 
 class Request(NamedTuple):
@@ -202,12 +191,12 @@ class _Call:
         try:
             said, usage = await self._ask()
         except asyncio.CancelledError:
-            self._settle("aborted", self._estimate(""))
+            self._settle("aborted", self._begun)
             raise
         except BaseException as error:
             code = error.code if isinstance(error, AIForgeError) else AIForgeError.code
             worked = isinstance(error, APITimeoutError | StreamCutError)
-            self._settle("error", self._estimate("") if worked else Usage(), code)
+            self._settle("error", self._begun if worked else Usage(), code)
             raise
         if said.failure is None:
             self._settle("ok", usage)
@@ -219,11 +208,13 @@ class _Call:
         model = self._request.model
         if isinstance(model, OpenAIChat):
             return self._read(await model.forward(self._request.endpoint, self._request.body, self._call_id))
-        asked = _Asked(self._request)
+        request = self._request
+        wanted = msgspec.json.decode(request.body)
+        read = asked(request.endpoint, wanted, provider=request.provider, model=request.model_name)
         completion = await complete(
-            model, asked.messages, tools=asked.tools, params=asked.params, call_id=self._call_id
+            model, read.messages, tools=read.tools, params=read.params, call_id=self._call_id
         )
-        body = msgspec.json.encode(asked.reply(completion, self._call_id))
+        body = msgspec.json.encode(reply(request.endpoint, completion, self._call_id, wanted))
         return Answer(200, self._call_id, body, None), completion.usage
 
     def _read(self, said: Forwarded) -> tuple[Answer, Usage]:
@@ -247,6 +238,12 @@ class _Call:
     def _estimate(self, output: str) -> Usage:
         sent = self._request.body.decode(errors="replace")
         return estimate_usage([{"content": sent}], None, output)
+
+    @property
+    def _begun(self) -> Usage:
+        """Of a request whose answer nobody saw: the provider is likely to have made one."""
+        most = self._most()
+        return msgspec.structs.replace(most, output_tokens=min(USUAL_ANSWER, most.output_tokens))
 
     def _most(self) -> Usage:
         body = _bounds(self._request.body)
@@ -277,74 +274,3 @@ class _Call:
         if usage.input_tokens == usage.output_tokens == 0:
             return Decimal(0)
         return price(self._request.provider, self._request.model_name, usage, self._request.prices)
-
-
-class _Asked:
-    """A body as a model takes it that does not speak OpenAI's wire format. Raises RequestRefusedError."""
-
-    def __init__(self, request: Request) -> None:
-        self._endpoint, self._model = request.endpoint, request.model_name
-        body: dict[str, Any] = msgspec.json.decode(request.body)
-        unread = sorted(
-            name
-            for name, value in body.items()
-            if value is not None and name not in _READ[request.endpoint] | _LABELS
-        )
-        if unread:
-            raise RequestRefusedError(
-                f"provider {request.provider!r} cannot be given {unread[0]!r} of OpenAI's parameters",
-                provider=request.provider, model=request.model_name,
-            )  # fmt: skip
-        stop = body.get("stop")
-        limits = (body.get(name) for name in ("max_output_tokens", "max_completion_tokens", "max_tokens"))
-        self.params = CallParams(
-            temperature=body.get("temperature"),
-            max_tokens=next((limit for limit in limits if limit is not None), None),
-            stop=[stop] if isinstance(stop, str) else stop,
-        )
-        self.tools: list[dict[str, Any]] | None = body.get("tools")
-        self.messages = body["messages"] if request.endpoint == CHAT else _input(body)
-
-    def reply(self, completion: Completion, call_id: str) -> dict[str, Any]:
-        usage = completion.usage
-        total = usage.input_tokens + usage.output_tokens
-        if self._endpoint == RESPONSES:
-            text = {"type": "output_text", "text": completion.text, "annotations": []}
-            said = {"id": f"msg_{call_id}", "type": "message", "status": "completed", "role": "assistant"}
-            return {
-                "id": f"resp_{call_id}", "object": "response", "created_at": int(time()),
-                "status": "completed", "model": completion.model, "error": None,
-                "output": [{**said, "content": [text]}],
-                "usage": {
-                    "input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens,
-                    "total_tokens": total,
-                },
-            }  # fmt: skip
-        message: dict[str, Any] = {"role": "assistant", "content": completion.text or None}
-        if completion.tool_calls:
-            message["tool_calls"] = [call.as_openai() for call in completion.tool_calls]
-        choice = {"index": 0, "message": message, "finish_reason": completion.finish_reason, "logprobs": None}
-        return {
-            "id": f"chatcmpl-{call_id}", "object": "chat.completion", "created": int(time()),
-            "model": completion.model, "choices": [choice],
-            "usage": {
-                "prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens,
-                "total_tokens": total,
-            },
-        }  # fmt: skip
-
-
-def _input(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a request for a response."""
-    asked = body["input"]
-    turns = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-    messages = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
-    for turn in turns:
-        content = turn.get("content")
-        if isinstance(content, list):
-            content = [
-                {**part, "type": "text"} if part.get("type") in ("input_text", "output_text") else part
-                for part in content
-            ]
-        messages.append({"role": turn.get("role", "user"), "content": content})
-    return messages

@@ -73,6 +73,7 @@ SERVICE_NAMES: Final = frozenset(
         "TENANT_WEIGHTS",
         "LIMITS",
         "BATCH_SHARE",
+        "BATCH_FLOOR",
         "BUDGETS",
         "BATCH_WINDOW",
         "DURABILITY",

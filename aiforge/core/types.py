@@ -181,6 +181,10 @@ class ProviderCall(msgspec.Struct, frozen=True, kw_only=True):
     first_token_ms: float | None = None
     price_list: str | None = None
     """Whose prices `cost` is by: "own", or the list and its version; None without a known price."""
+    attempt: int | None = None
+    """In the service: which attempt at its turn, or at the slice of its item, made the call, from 1."""
+    at: int | None = None
+    """In the service: when it was entered in the ledger, by Redis's clock, in Unix milliseconds."""
 
 
 class FailedItem(BaseModel):

@@ -45,7 +45,7 @@ async def reset_provider(
         Query(
             min_length=1,
             max_length=1024,
-            description="As the list names it.",
+            description="As the list names it, or without endpoint and provider where that is enough.",
             examples=["openai/gpt-4o-mini"],
         ),
     ],

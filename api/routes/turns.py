@@ -22,6 +22,7 @@ from api.params import (
     OnDisconnect,
     TurnId,
     Wait,
+    check_field_key,
     known_query,
 )
 from api.sse import MEDIA_TYPE, EventStream
@@ -243,6 +244,8 @@ def _key(header: str | None, body: TurnBody) -> str | None:
         raise Problem(
             400, "invalid_value", "client_message_id: differs from Idempotency-Key", param="client_message_id"
         )
+    if body.client_message_id is not None:
+        check_field_key("client_message_id", body.client_message_id)
     return header if header is not None else body.client_message_id
 
 

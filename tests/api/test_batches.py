@@ -135,3 +135,26 @@ def _row(index: int, name: str | None, message: str) -> BatchRow:
 
 def _call(outcome: Any) -> ProviderCall:
     return ProviderCall(call_id="", purpose="answer", provider="openai", model="gpt-4o-mini", outcome=outcome)
+
+
+async def test_a_batch_that_waits_for_a_budget_says_until_when(api: Api) -> None:
+    batch_id = await _posted(api, [{"message": "one"}])
+    taken = await api.store.batches.claim(batch_id, new_token(), _call("intended"))
+    assert isinstance(taken, Slice)
+    await api.store.batches.release(batch_id, taken.start, taken.fence, again_in=3_600)
+    told = (await api.http.get(f"/v1/batches/{batch_id}")).json()
+    assert 3_500 < told["waits_until"] - told["created_at"] < 3_700
+    resumed = (await api.http.post(f"/v1/batches/{batch_id}/resume")).json()
+    assert resumed["waits_until"] is None
+
+
+async def test_the_receipt_of_an_erasure_counts_items(api: Api) -> None:
+    batch_id = await _posted(api, [{"message": "MARK", "conversation": "er1", "id": "mine"}])
+    receipt = (await api.http.delete("/v1/conversations/er1")).json()
+    assert (receipt["items"], receipt["files"], receipt["turns"]) == (1, [], 0)
+    (row,) = (await api.http.get(f"/v1/batches/{batch_id}/results")).text.splitlines()
+    assert (msgspec.json.decode(row)["id"], msgspec.json.decode(row)["error"]["code"]) == (
+        "mine",
+        "conversation_erased",
+    )
+    assert (await api.http.delete("/v1/conversations/er1")).status_code == 404

@@ -162,7 +162,15 @@ async def test_an_erased_conversation_is_gone_with_all_its_turns(api: Api) -> No
     reply = await api.http.delete("/v1/conversations/c")
     assert (reply.status_code, reply.json()) == (
         200,
-        {"conversation_id": "c", "messages": 2, "turns": 3, "stopped": 1, "schedules": 0},
+        {
+            "conversation_id": "c",
+            "messages": 2,
+            "turns": 3,
+            "stopped": 1,
+            "schedules": 0,
+            "items": 0,
+            "files": [],
+        },
     )
     for path in ("/v1/conversations/c", f"/v1/turns/{first['turn_id']}", "/v1/conversations/c/export"):
         assert (await api.http.get(path)).status_code == 404

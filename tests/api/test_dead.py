@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api import usage_schemas
 from tests.api import worker
 from tests.api.conftest import Api
 from tests.support.turns import claim, die
@@ -73,7 +74,8 @@ async def test_usage_adds_up(api: Api) -> None:
     (row,) = report["data"]
     assert row == {
         "model": "gpt-4o-mini", "calls": 2, "failed_calls": 0, "lost_calls": 0, "input_tokens": 24,
-        "output_tokens": 6, "cached_tokens": 0, "reasoning_tokens": 0, "cost": cost, "unpriced_calls": 0,
+        "output_tokens": 6, "cached_tokens": 0, "reasoning_tokens": 0, "cost": cost, "estimated_cost": "0",
+        "unpriced_calls": 0,
     }  # fmt: skip
     assert (report["object"], report["total_cost"]) == ("list", cost)
 
@@ -94,13 +96,45 @@ async def test_usage_adds_up(api: Api) -> None:
 @pytest.mark.parametrize(
     ("query", "param"),
     [
-        ("group_by=tenant", "group_by.0"),
+        ("group_by=tenant", "group_by"),
         ("from=yesterday", "from"),
         ("from=2030-01-02&to=2030-01-01", "from"),
         ("from=2020-01-01&to=2030-01-01", "from"),
         ("by=model", "by"),
+        ("/calls?after=1:x", "after"),
+        ("/calls?limit=0", "limit"),
+        ("/calls?from=2030-01-02&to=2030-01-01", "from"),
+        ("/calls?turn_id=171f0a93c2d4e5b6a7f809&conversation_id=c", None),
+        ("/calls?group_by=model", "group_by"),
     ],
 )
-async def test_a_wrong_question_about_usage_is_named(api: Api, query: str, param: str) -> None:
-    reply = await api.http.get(f"/v1/usage?{query}")
+async def test_a_wrong_question_about_usage_is_named(api: Api, query: str, param: str | None) -> None:
+    reply = await api.http.get(f"/v1/usage{query if query.startswith('/') else '?' + query}")
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+async def test_provider_calls_are_listed_page_by_page(api: Api) -> None:
+    marked = "a-text-that-stands-in-no-row"
+    turns = [(await api.answered(marked, marked, conversation="c"))["turn_id"] for _ in range(3)]
+    found: list[dict[str, Any]] = []
+    params: dict[str, Any] = {"conversation_id": "c", "limit": 2}
+    for more in (True, False):
+        reply = await api.http.get("/v1/usage/calls", params=params)
+        assert marked not in reply.text
+        page = reply.json()
+        assert (page["object"], page["has_more"], page["next"] is not None) == ("list", more, more)
+        assert set(page["data"][0]) == set(usage_schemas.LedgerRow.model_fields)
+        found += page["data"]
+        params["after"] = page["next"]
+    assert [row["turn_id"] for row in found] == turns
+    first = found[0]
+    assert (first["attempt"], first["outcome"], first["cost"]) == (1, "ok", f"{worker.COST:f}")
+    assert first["usage"]["input_tokens"] == 12
+    (row,) = (await api.http.get("/v1/usage/calls", params={"turn_id": turns[1]})).json()["data"]
+    assert row == found[1]
+    everything = (await api.http.get("/v1/usage/calls", params={"from": "2020-01-01"})).json()["data"]
+    assert sorted(row["call_id"] for row in everything) == sorted(row["call_id"] for row in found)
+    unknown = await api.http.get("/v1/usage/calls", params={"conversation_id": "nobody"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
+    for wrong in ("turn_id=x", "batch_id=171f0a93c2d4e5b6a7f809", "conversation_id=.."):
+        assert (await api.http.get(f"/v1/usage/calls?{wrong}")).status_code == 422

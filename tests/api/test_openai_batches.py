@@ -129,7 +129,7 @@ async def test_when_every_line_is_refused_there_is_no_output(
         (["", line(1), "[]"], (3, "invalid_json_line", None)),
         ([line(1).replace("POST", "GET")], (1, "invalid_method", "method")),
         ([line(1, url="/v1/responses")], (1, "mismatched_endpoint", "url")),
-        ([line(1)[:-1] + ', "conversation": "a"}'], (1, "unsupported_parameter", "conversation")),
+        ([line(1)[:-1] + ', "conversation": "a b"}'], (1, "invalid_value", "conversation")),
         ([line(1, model="")], (1, "missing_required_parameter", "body.model")),
         ([line(1, messages=[])], (1, "missing_required_parameter", "body.messages")),
         ([line(1, stream=True)], (1, "invalid_value", "body.stream")),
@@ -345,6 +345,84 @@ async def test_a_wrong_field_is_named(
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param), reply.text
 
 
+def said(number: int, conversation: str | None, text: str, **more: Any) -> str:
+    whole = json.loads(line(number, text, **more))
+    return json.dumps(whole if conversation is None else {"conversation": conversation, **whole})
+
+
+async def test_lines_continue_conversations_in_order(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider, api: Api
+) -> None:
+    provider.when("turn", Reply(echo=True))
+    lines = [said(number, "ab"[number % 2], f"turn {number}") for number in range(6)]
+    done = await run(client, worker, await create(client, "\n".join([*lines, line(6)])))
+    assert (done.status, counts(done), done.errors) == ("completed", (7, 7, 0), None)
+    found = await rows(client, done.output_file_id)
+    assert [row["custom_id"] for row in found] == [f"id-{number}" for number in range(7)]
+    body = found[4]["response"]["body"]
+    assert (body["object"], body["model"], found[4]["error"]) == ("chat.completion", "gpt-4o-mini", None)
+    assert body["usage"]["total_tokens"] > 0
+    asked = [turn["content"] for turn in json.loads(body["choices"][0]["message"]["content"])]
+    assert [text for text in asked if text.startswith("turn")] == ["turn 0", "turn 2", "turn 4"]
+    stored = (await api.http.get("/v1/conversations/b/messages")).json()["data"]
+    assert [message["role"] for message in stored] == ["user", "assistant"] * 3
+    assert done.model_extra is not None
+    usage = (await api.http.get("/v1/usage")).json()
+    assert done.model_extra["cost"] == usage["total_cost"]
+
+
+async def test_a_failed_line_of_a_conversation_is_run_again(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider, api: Api
+) -> None:
+    provider.when("turn 1", failure(400), times=1)
+    lines = [said(number, "a", f"turn {number}") for number in range(3)]
+    done = await run(client, worker, await create(client, "\n".join(lines)))
+    assert counts(done) == (3, 2, 1)
+    (row,) = await rows(client, done.error_file_id)
+    assert (row["custom_id"], row["response"], row["error"]["code"]) == ("id-1", None, "provider_refused")
+    await api.http.post(f"/v1/batches/{done.id}/retry")
+    again = await run(client, worker, await client.batches.retrieve(done.id))
+    assert (counts(again), again.error_file_id) == ((3, 3, 0), None)
+    stored = (await api.http.get("/v1/conversations/a/messages")).json()["data"]
+    asked = [message["content"] for message in stored if message["role"] == "user"]
+    assert asked == ["turn 0", "turn 2", "turn 1"]
+
+
+async def test_a_line_of_a_conversation_can_be_left_out(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    lines = [said(0, "a", "turn 0"), said(1, "a", "turn 1", top_p=0.5), said(2, "a", "turn 2")]
+    batch = await create(client, "\n".join(lines), metadata={"on_invalid": "skip"})
+    done = await run(client, worker, batch)
+    assert (counts(done), len(provider.calls)) == ((3, 2, 1), 2)
+    (row,) = await rows(client, done.error_file_id)
+    assert (row["custom_id"], row["error"]["code"]) == ("id-1", "unsupported_parameter")
+
+
+async def test_answers_of_an_earlier_batch(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider, api: Api
+) -> None:
+    extra = {"cache_ttl": 3600}
+    for saved in (0, 2):
+        batch = await create(client, "\n".join([line(1), line(2)]), extra_body=extra)
+        done = await run(client, worker, batch)
+        assert done.model_extra is not None
+        assert (done.model_extra["cache_ttl"], done.model_extra["saved_calls"]) == (3600, saved)
+        assert (done.model_extra["cost"] == "0", len(provider.calls)) == (saved > 0, 2)
+    rows = (await api.http.get(f"/v1/batches/{done.id}/results")).text.splitlines()
+    assert [json.loads(row)["cached"] for row in rows] == [True, True]
+    reply = await api.http.delete("/v1/cache")
+    assert (reply.status_code, reply.json()) == (200, {"object": "cache", "deleted": True, "answers": 2})
+    again = await run(client, worker, await create(client, line(1), extra_body=extra))
+    assert (counts(again), len(provider.calls)) == ((1, 1, 0), 3)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 30 * 86_400 + 1])
+async def test_how_long_answers_are_kept_has_bounds(api: Api, seconds: int) -> None:
+    reply = await api.http.post("/v1/batches", json={"items": ["a"], "cache_ttl": seconds})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "cache_ttl"), reply.text
+
+
 async def test_another_provider_answers_in_openais_words(start: Start, provider: FakeProvider) -> None:
     api = await start()
     asked = {"model": "offline", "input": "Hello?", "instructions": "Be brief.", "max_output_tokens": 4}
@@ -357,10 +435,44 @@ async def test_another_provider_answers_in_openais_words(start: Start, provider:
         LocalWorker(api.store, provider, PROVIDER="offline", MODEL="offline") as worker,
         openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="none") as client,
     ):
-        done = await run(client, worker, await create(client, data, endpoint="/v1/responses"))
+        batch = await create(client, data, endpoint="/v1/responses", metadata={"on_invalid": "skip"})
+        done = await run(client, worker, batch)
         (row,) = await rows(client, done.output_file_id)
         body = row["response"]["body"]
         assert (row["custom_id"], body["object"], body["usage"]["output_tokens"]) == ("good", "response", 4)
+        assert (body["status"], body["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
         (refused,) = await rows(client, done.error_file_id)
-        assert refused["error"]["code"] == "provider_refused"
+        assert refused["error"]["code"] == "unsupported_parameter"
         assert "top_logprobs" in refused["error"]["message"]
+
+
+async def test_an_id_of_nothing_is_not_found(client: openai.AsyncOpenAI) -> None:
+    for asked in (client.files.retrieve("file-abc123"), client.batches.retrieve("batch_abc123")):
+        with pytest.raises(openai.NotFoundError, match="there is none such"):
+            await asked
+
+
+@pytest.mark.parametrize("amount", ["1_000", "\u0661", " 1 ", "1\n", "", "0x1", "Infinity"])
+async def test_a_cost_is_in_plain_digits(api: Api, amount: str) -> None:
+    reply = await api.http.post("/v1/batches", json={"items": ["x"], "max_cost": amount})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "max_cost")
+
+
+@pytest.mark.parametrize(("amount", "read"), [("1.50", "1.50"), (2, "2"), (0.25, "0.25"), (".5", "0.5")])
+async def test_a_cost_may_be_a_text_or_a_number(api: Api, amount: str | float, read: str) -> None:
+    reply = await api.http.post("/v1/batches", json={"items": ["x"], "max_cost": amount})
+    assert (reply.status_code, reply.json()["max_cost"]) == (200, read)
+
+
+async def test_why_nothing_can_be_run_again(
+    client: openai.AsyncOpenAI, worker: LocalWorker, api: Api
+) -> None:
+    failed = await run(client, worker, await create(client, "{}\n"))
+    reply = await api.http.post(f"/v1/batches/{failed.id}/retry")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "batch_failed")
+    skips = await create(client, "{}\n" + line(1), metadata={"on_invalid": "skip"})
+    done = await run(client, worker, skips)
+    assert counts(done) == (2, 1, 1)
+    reply = await api.http.post(f"/v1/batches/{done.id}/retry")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (409, "nothing_to_retry")
+    assert "wrong in themselves" in reply.json()["error"]["message"]

@@ -24,6 +24,7 @@ from api.bodies import ConversationBody, ImportBody, QueueBody, ResumeBody, Turn
 from tests.api.conftest import Api
 from worker.contract import schemas as contract
 from worker.contract.calls.providers import ModelHealth
+from worker.contract.calls.rows import LedgerRow
 from worker.contract.calls.usage import UsageRow
 from worker.contract.memory.history import Page
 
@@ -44,6 +45,7 @@ pytestmark = pytest.mark.anyio
         (schemas.Queue, contract.Line),
         (schemas.Erasure, contract.Erasure),
         (usage_schemas.UsageRow, UsageRow),
+        (usage_schemas.LedgerRow, LedgerRow),
         (provider_schemas.ModelHealth, ModelHealth),
         (schemas.Conversation, contract.Conversation),
         (schemas.StoredMessage, contract.StoredMessage),

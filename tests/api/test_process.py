@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import select
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,62 +12,37 @@ import httpx
 import pytest
 
 from api.settings import DEFAULT_PORT
+from tests.support.processes import Service
 
 PATIENCE_SECONDS = 30
 
 
-class Process:
-    """One API process in an empty folder."""
-
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
-        read, write = os.pipe()
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("AIFORGE_", "OPENAI_"))
-        }
-        root = str(Path(__file__).parents[2])
-        self._ready = read
-        self.running = subprocess.Popen(
-            [sys.executable, "-P", "-m", "api"],
-            env={**inherited, "PYTHONPATH": root, "AIFORGE_READY_FD": str(write), **settings},
-            cwd=folder,
-            stderr=subprocess.PIPE,
-            text=True,
-            pass_fds=(write,),
-        )
-        os.close(write)
-
-    def url(self) -> str:
-        """Where it is, as soon as it says so."""
-        ready, _, _ = select.select([self._ready], [], [], PATIENCE_SECONDS)
-        assert ready
-        line = os.read(self._ready, 1000)
-        assert line, self.end()
-        return str(json.loads(line)["url"])
-
-    def end(self) -> tuple[int, str]:
-        """Its exit code and what it wrote."""
-        _, written = self.running.communicate(timeout=PATIENCE_SECONDS)
-        return self.running.returncode, written
-
-    def close(self) -> None:
-        os.close(self._ready)
-        if self.running.poll() is None:
-            self.running.kill()
-            self.running.communicate()
-
-
 class Starter:
+    """Starts an API in an empty folder; an empty setting is left out."""
+
     def __init__(self, folder: Path, redis_url: str, stack: contextlib.ExitStack) -> None:
         self._folder = folder
         self._redis_url = redis_url
         self._stack = stack
 
-    def __call__(self, **settings: str) -> Process:
+    def __call__(self, **settings: str) -> Service:
+        return self._start(settings, loaded=True)
+
+    def unloaded(self) -> Service:
+        """As `python -m api` starts for everybody."""
+        return self._start({}, loaded=False)
+
+    def _start(self, settings: dict[str, str], *, loaded: bool) -> Service:
         known = {"AIFORGE_REDIS_URL": self._redis_url, "AIFORGE_PROVIDER": "offline", "AIFORGE_API_PORT": "0"}
         chosen = {name: value for name, value in (known | settings).items() if value}
-        process = Process(self._folder, chosen)
-        self._stack.callback(process.close)
-        return process
+        service = Service("api", self._folder, chosen, loaded=loaded)
+        self._stack.callback(service.close)
+        return service
+
+
+def ended(service: Service) -> tuple[int, str]:
+    """Its exit code and what it wrote."""
+    return service.process.wait(PATIENCE_SECONDS), service.output
 
 
 @pytest.fixture
@@ -83,39 +53,39 @@ def run(tmp_path: Path, redis_url: str) -> Iterator[Starter]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_when_it_is_ready_and_ends_well(run: Starter, number: signal.Signals) -> None:
-    process = run()
-    url = process.url()
+    service = run.unloaded()
+    url = service.url
     assert httpx.get(f"{url}/readyz", trust_env=False).json() == {"status": "ready"}
 
-    process.running.send_signal(number)
-    code, written = process.end()
+    service.process.send_signal(number)
+    code, written = ended(service)
     assert code == 0
     assert f"api: ready at {url}" in written
 
 
 def test_a_signal_ends_open_streams_at_once(run: Starter) -> None:
-    process = run()
-    url = process.url()
+    service = run()
+    url = service.url
     with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_SECONDS) as http:
         headers = {"Accept": "text/event-stream"}
         with http.stream("POST", "/v1/turns", json={"message": "hi"}, headers=headers) as response:
             chunks = response.iter_raw()
             assert next(chunks).startswith(b": ping\n\n")
-            process.running.send_signal(signal.SIGTERM)
+            service.process.send_signal(signal.SIGTERM)
             rest = b"".join(chunks)
     assert b"event: failed" not in rest
-    assert process.end()[0] == 0
+    assert ended(service)[0] == 0
 
 
 def test_a_taken_default_port_moves_on_and_is_printed(run: Starter) -> None:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             stack.enter_context(socket.create_server(("127.0.0.1", DEFAULT_PORT)))
-        process = run(AIFORGE_API_PORT="")
-        port = int(process.url().rpartition(":")[2])
-        process.running.terminate()
+        service = run(AIFORGE_API_PORT="")
+        port = int(service.url.rpartition(":")[2])
+        service.process.terminate()
         assert port > DEFAULT_PORT
-        assert f"api: port {DEFAULT_PORT} is taken, using {port}" in process.end()[1]
+        assert f"api: port {DEFAULT_PORT} is taken, using {port}" in ended(service)[1]
 
 
 def test_a_taken_chosen_port_is_an_error(run: Starter) -> None:
@@ -146,7 +116,7 @@ def test_a_wrong_setting_is_one_line_and_exit_3(run: Starter, settings: dict[str
 
 
 def test_a_store_that_is_not_there_is_one_line_and_exit_1(run: Starter) -> None:
-    code, written = run(AIFORGE_REDIS_URL="redis://:secret-password@127.0.0.1:1/0").end()
+    code, written = ended(run(AIFORGE_REDIS_URL="redis://:secret-password@127.0.0.1:1/0"))
     assert code == 1
     assert written.startswith("api: ")
     assert written.count("\n") == 1
@@ -155,15 +125,15 @@ def test_a_store_that_is_not_there_is_one_line_and_exit_1(run: Starter) -> None:
 
 def test_a_signal_ends_it_while_it_still_looks_for_its_store(run: Starter) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        process = run(AIFORGE_REDIS_URL=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        service = run(AIFORGE_REDIS_URL=f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
         connection, _ = silent.accept()
         with connection:
-            process.running.send_signal(signal.SIGTERM)
-            code, written = process.end()
+            service.process.send_signal(signal.SIGTERM)
+            code, written = ended(service)
             assert code == 0, written
 
 
-def _refused(process: Process, line: str) -> None:
-    code, written = process.end()
+def _refused(service: Service, line: str) -> None:
+    code, written = ended(service)
     assert (code, written.count("\n")) == (3, 1), written
     assert written.startswith(f"api: {line}")

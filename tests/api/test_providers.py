@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from aiforge.core.setting_types import Limit
@@ -13,9 +14,13 @@ pytestmark = pytest.mark.anyio
 NAME = "openai/org/model@127.0.0.1:8080"
 
 
-async def fail(api: Api, times: int = FAILURES) -> None:
-    wants = Wants(ended=[Ended("", "failed")] * times, chats=[1])
-    await api.store.providers.step(NAME, "worker", 1, wants, Limit(requests_per_minute=60))
+async def fail(api: Api, name: str = NAME) -> None:
+    wants = Wants(ended=[Ended("", "failed")] * FAILURES, chats=[1])
+    await api.store.providers.step(name, "worker", 1, wants, Limit(requests_per_minute=60))
+
+
+async def reset(api: Api, name: str) -> httpx.Response:
+    return await api.http.post("/v1/providers/reset", params={"name": name})
 
 
 async def test_models_that_are_limited_or_not_well_are_listed(api: Api) -> None:
@@ -37,12 +42,34 @@ async def test_models_that_are_limited_or_not_well_are_listed(api: Api) -> None:
     }
 
 
-async def test_a_circuit_is_closed_by_hand(api: Api) -> None:
+@pytest.mark.parametrize("name", [NAME, "openai/org/model", "org/model", "org/model@127.0.0.1:8080"])
+async def test_a_circuit_is_closed_by_hand(api: Api, name: str) -> None:
     await fail(api)
-    done = await api.http.post("/v1/providers/reset", params={"name": NAME})
+    await fail(api, "openai/model@127.0.0.1:8080")
+    done = await reset(api, name)
     assert (done.status_code, done.content) == (204, b"")
-    (found,) = (await api.http.get("/v1/providers")).json()["data"]
-    assert (found["circuit"], found["failures"]) == ("closed", 0)
+    other, found = (await api.http.get("/v1/providers")).json()["data"]
+    assert (found["name"], found["circuit"], found["failures"]) == (NAME, "closed", 0)
+    assert (other["circuit"], other["failures"]) == ("open", FAILURES)
+
+
+async def test_a_name_that_several_models_have_is_refused_with_theirs(api: Api) -> None:
+    await fail(api)
+    await fail(api, NAME.replace("8080", "8081"))
+    refused = await reset(api, "org/model")
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "name")
+    assert error["message"] == f"name: several models are called so: {NAME}, {NAME.replace('8080', '8081')}"
+    assert {one["circuit"] for one in (await api.http.get("/v1/providers")).json()["data"]} == {"open"}
+
+
+async def test_of_an_unknown_model_the_known_ones_are_named(api: Api) -> None:
+    nothing = (await reset(api, "x/y")).json()["error"]["message"]
+    assert nothing.endswith("; no model was limited or not well within the last hour")
+    await fail(api)
+    unknown = await reset(api, "x/y")
+    assert unknown.status_code == 404
+    assert unknown.json()["error"]["message"] == f"nothing is known of model 'x/y'; known: {NAME}"
 
 
 @pytest.mark.parametrize(("query", "status"), [({"name": "x/y"}, 404), ({}, 400), ({"name": ""}, 400)])

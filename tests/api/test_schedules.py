@@ -24,6 +24,16 @@ BODY: dict[str, Any] = {
     "turn": {"message": "Any news?", "on_busy": "interrupt", "temperature": 0.5},
     "metadata": {"team": "shop"},
 }
+FILE_PARAM = "batch.input_file_id"
+FILE_BATCH: dict[str, Any] = {
+    "turn": None,
+    "conversation_id": None,
+    "batch": {
+        "input_file_id": "file-171f0a93c2d4e5b6a7f809",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+    },
+}
 
 
 async def made(api: Api, **more: Any) -> dict[str, Any]:
@@ -90,6 +100,9 @@ async def test_under_a_key_it_is_made_once(api: Api) -> None:
         ({"starts_at": 5}, 400, "starts_at"),
         ({"conversation_id": "a b"}, 422, "conversation_id"),
         ({"when": "now"}, 400, "when"),
+        ({"cron": "0 0 30 2 *"}, 400, "cron"),
+        ({**FILE_BATCH, "batch": {**FILE_BATCH["batch"], "input_file_id": "nonsense"}}, 400, FILE_PARAM),
+        (FILE_BATCH, 400, FILE_PARAM),
     ],
 )
 async def test_what_is_wrong_is_named(api: Api, fields: dict[str, Any], status: int, param: str) -> None:

@@ -204,7 +204,7 @@ async def test_a_malformed_id_is_refused_and_reaches_no_key(api: Api, path: str)
     ):
         body = {"message": "hi"} if method == "POST" and url.endswith("turns") else None
         reply = await api.http.request(method, url, json=body)
-        assert reply.status_code == 422, url[:80]
+        assert reply.status_code in ({404, 422} if "batches" in url else {422}), url[:80]
         assert reply.json()["error"]["type"] == "invalid_request_error"
         assert len(reply.content) < 500
     keys = await api.store.connection.command("KEYS", f"*{api.service.settings.namespace}*")

@@ -40,7 +40,7 @@ class Running:
         reply = StoredMessage(role="assistant", content=text)
         await self._finish(
             TurnState.COMPLETED,
-            TurnOutcome(answer=text, usage=USAGE, cost=COST, model=self._model),
+            TurnOutcome(answer=text, model=self._model),
             messages=[user, reply],
             events=[Message(text), Done()],
         )
@@ -68,7 +68,7 @@ class Running:
             position=self._said,
             messages=messages,
             events=[encode(event) for event in events],
-            calls=[_call(self._claim.token, self._model, outcome)],
+            calls=[_call(self._claim.place.turn_id, self._claim.token, self._model, outcome)],
         )
         assert done.accepted
 
@@ -77,18 +77,18 @@ async def claim(client: TurnClient, turn_id: str, *, model: str = "gpt-4o-mini")
     """Take a queued turn."""
     place = await client.turns.place(turn_id)
     token = new_token()
-    granted = await client.turns.claim(place, "test", _call(token, model, None), token)
+    granted = await client.turns.claim(place, "test", _call(turn_id, token, model, None), token)
     assert isinstance(granted, Claim), granted
     return Running(client, granted, model)
 
 
-def _call(token: str, model: str, outcome: TurnOutcome | None) -> ProviderCall:
+def _call(turn_id: str, token: str, model: str, outcome: TurnOutcome | None) -> ProviderCall:
     return ProviderCall(
-        call_id=f"{token}-1",
+        call_id=f"{turn_id}.{token}.1",
         purpose="answer",
         provider="openai",
         model=model,
         outcome="intended" if outcome is None else "error" if outcome.error else "ok",
-        usage=outcome.usage if outcome else None,
-        cost=outcome.cost if outcome else None,
+        usage=USAGE if outcome and not outcome.error else None,
+        cost=COST if outcome and not outcome.error else None,
     )

@@ -14,12 +14,13 @@ from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, p
 from tests.support.waiting import eventually
 from worker.contract.batch.batches import UPLOAD_BYTES
 from worker.contract.client import TurnClient
-from worker.contract.errors import Conflict, NotFound
+from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.schemas import (
     BATCH_VERSION,
     Batch,
     BatchItem,
     BatchRequest,
+    BatchRow,
     BatchState,
     Lane,
 )
@@ -58,10 +59,16 @@ async def test_a_batch_from_end_to_end(client: TurnClient) -> None:
 
 async def test_as_many_workers_are_woken_as_can_help(connect: Connect) -> None:
     client = await connect(batch_window=4)
+    await client.submit_batch(request(3))
+    await eventually(lambda: depths(client, 3))
     await client.submit_batch(request(10))
+    await eventually(lambda: depths(client, 4))
     await client.submit_batch(request(2))
-    await eventually(lambda: depth(client))
-    assert await depth(client) == 6
+    assert await depth(client) == 4, "all of them serve whoever is next"
+
+
+async def depths(client: TurnClient, expected: int) -> bool:
+    return await depth(client) == expected
 
 
 async def depth(client: TurnClient) -> int:
@@ -87,13 +94,13 @@ async def running(client: TurnClient, batch: Batch) -> Sliced:
 
 
 async def test_slices_grow_with_the_speed_of_items(connect: Connect) -> None:
-    """About a second's worth, and never so much that the window could not be filled."""
+    """About a second's worth, at most ten, and never so much that the window could not be filled."""
     client = await connect(batch_window=2)
     batch = await client.submit_batch(request(400))
     first = await running(client, batch)
     assert len(first.items) == 1
     await first.answer_all(latency_ms=50)
-    assert len((await running(client, batch)).items) == 20
+    assert len((await running(client, batch)).items) == 10
     slow = await client.submit_batch(request(400))
     await (await running(client, slow)).answer_all(latency_ms=2_000)
     assert len((await running(client, slow)).items) == 1
@@ -184,6 +191,24 @@ async def test_a_slice_that_is_handed_back_is_done_again(connect: Connect) -> No
     assert (await finished(client, batch)).completed == 40
 
 
+async def test_a_batch_whose_budget_is_full_waits_until_it_has_room_or_is_resumed(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(10))
+    first = (await running(client, batch)).taken
+    await client.batches.release(batch.batch_id, first.start, first.fence, again_in=3_600)
+    refused = await client.batches.claim(batch.batch_id, "t", intended(""))
+    assert refused == Refused("refused", "budget")
+    await client.pause_batch(batch.batch_id)
+    await client.resume_batch(batch.batch_id)
+    assert (await running(client, batch)).taken.start == first.start
+
+
+async def test_a_batch_that_waits_for_its_own_calls_gives_out_the_next_slice(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(10))
+    first = (await running(client, batch)).taken
+    await client.batches.release(batch.batch_id, first.start, first.fence, again_in=0)
+    assert (await running(client, batch)).taken.start == first.start
+
+
 async def test_some_crashes_make_single_suspects(connect: Connect) -> None:
     client = await connect(batch_window=1)
     batch = await client.submit_batch(request(8))
@@ -232,10 +257,26 @@ async def test_the_calls_of_one_claim(client: TurnClient) -> None:
     taken = await running(client, batch)
     first, second = paid(taken.call_id(0)), intended(taken.call_id(0, 2))
     await client.turns.ledger(batch.batch_id, settled=[first], intended=[second])
-    assert await client.batches.calls(taken.taken) == [first, second]
+    found = await client.batches.calls(taken.taken)
+    assert [msgspec.structs.replace(call, attempt=None, at=None) for call in found] == [first, second]
     await taken.hand_back()
     again = await running(client, batch)
     assert [call.call_id for call in await client.batches.calls(again.taken)] == [again.call_id(0)]
+
+
+async def test_of_a_dead_slice_only_the_item_under_way_has_a_lost_call(connect: Connect) -> None:
+    """Its items are run one after the other: the later ones were never asked, and cost nothing."""
+    client = await connect(batch_window=1)
+    batch = await client.submit_batch(request(9))
+    await (await running(client, batch)).answer_all(latency_ms=250)
+    taken = await running(client, batch)
+    first, second, *rest = taken.items
+    assert len(rest) == 2
+    await taken.store([taken.row(first)], calls=[paid(taken.call_id(first))])
+    assert await kill(client.batches, batch.batch_id, first) == "queued"
+    calls = {call.call_id: call.outcome for call in await client.turns.calls(batch.batch_id)}
+    mine = {call_id: outcome for call_id, outcome in calls.items() if f".{taken.taken.token}." in call_id}
+    assert mine == {taken.call_id(first): "ok", taken.call_id(second): "lost"}
 
 
 async def test_lost_calls_of_a_dead_slice(client: TurnClient) -> None:
@@ -340,7 +381,9 @@ async def test_an_upload_that_is_not_opened_disappears(client: TurnClient, serve
     parts = [(0, "ab"), (0, "ab"), (2, "c"), (1, "bc")]
     stored = [
         await client.connection.run(
-            "batch_items", [items, keys.rows(batch_id)], [offset, 60_000, len(part), *part]
+            "batch_items",
+            [items, keys.rows(batch_id), keys.talks(batch_id)],
+            [offset, 60_000, len(part), 0, *part],
         )
         for offset, part in parts
     ]
@@ -354,3 +397,56 @@ async def test_a_finished_batch_goes_after_its_time(connect: Connect, server: Re
     keys = client.batches.keys
     for name in (keys.batch, keys.items, keys.rows, keys.ledger):
         assert 99_000 < server.ask("PTTL", name(done.batch_id)) <= 100_000
+
+
+async def test_after_a_retry_each_row_is_told_once(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(3))
+    while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
+        await (taken.fail_all() if 1 in taken.items else taken.answer_all())
+    failed = [event async for event in client.batch_events(batch.batch_id)]
+    await client.retry_batch(batch.batch_id)
+    while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
+        await taken.answer_all()
+    told = [event async for event in client.batch_events(batch.batch_id)]
+    rows = [(event.index, event.status) for _, event in told if isinstance(event, BatchRow)]
+    assert rows == [(0, "ok"), (2, "ok"), (1, "ok")]
+    last = failed[-1][0]
+    behind = [event async for event in client.batch_events(batch.batch_id, after=last)]
+    assert [event.index for _, event in behind if isinstance(event, BatchRow)] == [1]
+
+
+async def test_a_batch_says_until_when_it_waits_for_a_budget(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(1))
+    held = await take(client.batches, batch.batch_id)
+    assert isinstance(held, Sliced)
+    one = held.taken
+    await client.batches.release(batch.batch_id, one.start, one.fence, again_in=3_600)
+    waits = (await client.batch(batch.batch_id)).waits_until
+    assert waits is not None
+    assert 3_500 < waits - batch.created_at < 3_700
+    await client.pause_batch(batch.batch_id)
+    assert (await client.resume_batch(batch.batch_id)).waits_until is None
+    held = await take(client.batches, batch.batch_id)
+    assert isinstance(held, Sliced)
+    one = held.taken
+    await client.batches.release(batch.batch_id, one.start, one.fence, again_in=0)
+    assert (await client.batch(batch.batch_id)).waits_until is None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "param"),
+    [
+        ({f"k{number}": "" for number in range(17)}, "metadata"),
+        ({"k" * 65: "v"}, "metadata." + "k" * 64),
+        ({"": "v"}, "metadata."),
+        ({"k": "v" * 513}, "metadata.k"),
+    ],
+)
+async def test_metadata_is_no_more_than_openai_has(
+    client: TurnClient, metadata: dict[str, str], param: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await client.submit_batch(BatchRequest(items=[BatchItem(message="x")], metadata=metadata))
+    assert refused.value.param == param
+    most = {f"{number:02}" + "k" * 62: "v" * 512 for number in range(16)}
+    await client.submit_batch(BatchRequest(items=[BatchItem(message="x")], metadata=most))

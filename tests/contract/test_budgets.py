@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from decimal import Decimal
 
 import pytest
 
 from aiforge.core.types import ConfigError, Outcome, ProviderCall, Usage
 from tests.support.servers import RedisServer
+from tests.support.turns import Connect
 from tests.support.waiting import eventually
+from worker.contract import records
 from worker.contract.calls.budget_limits import Limit, limit, limits
 from worker.contract.calls.budgets import Budget, BudgetStore, Exceeded, Need, Rules
 from worker.contract.client import TurnClient
-from worker.contract.schemas import ConversationSettings
+from worker.contract.schemas import ConversationSettings, TurnRequest
 from worker.contract.settings import ContractSettings
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +51,27 @@ async def test_parallel_calls_cannot_overspend_together(budgets: BudgetStore) ->
     assert await units(budgets) == 7 * Decimal("0.0133")
 
 
+async def test_a_refusal_says_whether_waiting_helps(budgets: BudgetStore) -> None:
+    """Calls under way may leave room, a window ends, and what is used of a limit without end is used."""
+    hourly, ever = Budget("b", Limit("tokens", 3_600, 10)), Budget("b", Limit("tokens", 0, 10))
+
+    async def again_in(call_id: str, budget: Budget, tokens: int) -> float | None:
+        why = await budgets.reserve("t", call_id, [budget], Need(tokens, None), seconds=LONG)
+        assert why is not None
+        return why.again_in
+
+    for budget in (hourly, ever):
+        assert await again_in("large", budget, 11) is None
+        call_id = f"first of {budget.limit.seconds}"
+        assert await budgets.reserve("t", call_id, [budget], Need(8, None), seconds=LONG) is None
+        assert await again_in("second", budget, 8) == 0
+        await budgets.settle("t", [ended(call_id, None, tokens=8)])
+    assert await again_in("third", ever, 8) is None
+    left = await again_in("third", hourly, 8)
+    assert left is not None
+    assert 0 < left <= 3_600
+
+
 async def test_what_was_reserved_gives_way_to_what_it_took(budgets: BudgetStore) -> None:
     for number in range(30):
         assert await budgets.reserve("t", f"call-{number}", [CAP], WORST, seconds=LONG) is None
@@ -71,7 +95,7 @@ async def test_all_budgets_or_none(budgets: BudgetStore) -> None:
     one, other = (Budget(scope, Limit("requests", 0, 1)) for scope in ("conversation:c", "tenant"))
     assert await budgets.reserve("t", "first", [other], WORST, seconds=LONG) is None
     why = await budgets.reserve("t", "second", [one, other], WORST, seconds=LONG)
-    assert why == Exceeded(other, used=0, held=1, retry_after=None)
+    assert why == Exceeded(other, used=0, held=1, retry_after=None, need=1)
     assert await budgets.reserve("t", "third", [one], WORST, seconds=LONG) is None
     await budgets.settle("t", [ended("first", "0"), ended("third", "0")])
 
@@ -80,7 +104,7 @@ async def test_what_a_dead_worker_held_counts_as_spent_unless_somebody_knows(bud
     half = Need(tokens=1, usd=Decimal("0.05"))
     for name in ("dead", "known"):
         assert await budgets.reserve("t", name, [CAP], half, seconds=0.05) is None
-    await budgets.settle("t", [ended("known", "0.01", "lost")])
+    await budgets.settle("t", [ended("known", "0.01", "aborted")])
 
     async def spent() -> bool:
         small = Need(tokens=1, usd=Decimal(0))
@@ -93,11 +117,21 @@ async def test_what_a_dead_worker_held_counts_as_spent_unless_somebody_knows(bud
     assert await units(budgets) == Decimal("0.06")
 
 
-async def test_lost_and_failed_calls_count_as_what_they_cost(budgets: BudgetStore) -> None:
-    for outcome, cost in (("lost", "0.003"), ("error", "0.004"), ("aborted", "0.005")):
+async def test_a_lost_call_counts_as_what_was_said_before_it_was_made(budgets: BudgetStore) -> None:
+    """Nobody is left who could tell what it took: an estimate afterwards knows less than who asked."""
+    usual = Need(tokens=100, usd=Decimal("0.002"))
+    assert await budgets.reserve("t", "bounded", [CAP], WORST, seconds=LONG) is None
+    assert await budgets.reserve("t", "unbounded", [CAP], WORST, lost=usual, seconds=LONG) is None
+    for _ in range(2):
+        await budgets.settle("t", [ended(name, "0.001", "lost") for name in ("bounded", "unbounded")])
+    assert await units(budgets) == Decimal("0.0133") + Decimal("0.002")
+
+
+async def test_failed_calls_count_as_what_they_cost(budgets: BudgetStore) -> None:
+    for outcome, cost in (("error", "0.004"), ("aborted", "0.005")):
         assert await budgets.reserve("t", outcome, [CAP], WORST, seconds=LONG) is None
         await budgets.settle("t", [ended(outcome, cost, outcome)])  # type: ignore[arg-type]
-    assert await units(budgets) == Decimal("0.012")
+    assert await units(budgets) == Decimal("0.009")
 
 
 async def test_a_window_begins_anew(budgets: BudgetStore) -> None:
@@ -207,3 +241,46 @@ async def test_an_erased_conversation_leaves_no_budget(
     await budgets.settle("t", [ended("under way", None)])
     assert (await budgets.used("t", OF_ALL), await budgets.used("t", OF_ONE)) == (20, 0)
     assert server.ask("KEYS", "*budget:conversation*") == []
+
+
+async def test_a_conversations_budget_lives_no_longer_than_the_conversation(
+    budgets: BudgetStore, server: RedisServer
+) -> None:
+    """Or than its window, which ends whatever becomes of the conversation."""
+    day = Budget("conversation:d", limit("usd_per_day", Decimal(1)))
+    total = Budget("conversation:c", limit("max_usd", Decimal(1)))
+    for budget in (total, day, CAP):
+        assert await budgets.reserve("t", budget.scope, [budget], WORST, seconds=LONG, lives=60.0) is None
+        await budgets.settle("t", [ended(budget.scope, "0.01")])
+    assert 50 < left_of(server, total) <= 60
+    assert 0 < left_of(server, day) <= 86_400
+    assert 399 * 86_400 < left_of(server, CAP) <= 400 * 86_400
+    await budgets.keep("t", "c", time.time() + 3_600)
+    assert 3_600 < left_of(server, total) <= 3_661
+    assert await budgets.used("t", total) == records.units(Decimal("0.01"))
+
+
+async def test_what_a_scheduled_turn_will_need_is_remembered(connect: Connect, server: RedisServer) -> None:
+    client = await connect(budgets={"conversation": {"max_usd": Decimal(1)}})
+    store = BudgetStore(client.connection, client.settings)
+    budget = Budget("conversation:c", limit("max_usd", Decimal(1)))
+    await store.reserve("t", "call", [budget], WORST, seconds=LONG, lives=60.0)
+    await store.settle("t", [ended("call", "0.01")])
+    request = TurnRequest(message="Hello?", run_after=time.time() + 3_600)
+    await client.submit(request, conversation_id="c", tenant="t")
+    assert 3_600 < left_of(server, budget) <= 3_661
+
+
+async def test_a_conversation_that_lives_for_ever_is_remembered_for_400_days(
+    budgets: BudgetStore, server: RedisServer
+) -> None:
+    for lives in (60.0, None):
+        await budgets.reserve("t", "call", [OF_ONE], WORST, seconds=LONG, lives=lives)
+        await budgets.settle("t", [ended("call", None)])
+    assert left_of(server, OF_ONE) > 399 * 86_400
+
+
+def left_of(server: RedisServer, budget: Budget) -> float:
+    """Seconds for which what was used is remembered."""
+    (name,) = server.ask("KEYS", f"*:budget:{budget.scope}")
+    return float(server.ask("PTTL", name)) / 1000

@@ -109,7 +109,7 @@ async def test_batches_that_cannot_be(client: TurnClient, request_: BatchRequest
 async def test_keys_that_cannot_be(client: TurnClient, key: str) -> None:
     with pytest.raises(InvalidInput) as invalid:
         await client.submit(TurnRequest(message="Hello?"), idempotency_key=key)
-    assert invalid.value.param == "client_message_id"
+    assert invalid.value.param == "idempotency_key"
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from aiforge.core.events import Done, Event, Message, Token
-from tests.support.turns import Connect, Running, answered, claim, crash, expire, read, state, submit
+from tests.support.turns import COST, Connect, Running, answered, claim, crash, expire, read, state, submit
 from worker.contract.client import TurnClient
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import StoredMessage, TurnState
@@ -41,6 +42,16 @@ async def test_a_repeated_commit_changes_nothing(client: TurnClient) -> None:
         assert (await running.answer("Hi")).accepted
     assert (await client.conversation("c")).messages == 2
     assert len(await read(client, place)) == 4
+
+
+async def test_a_repeated_commit_hands_out_the_next_turn_again(client: TurnClient) -> None:
+    """The first reply may be lost, and then nobody was told of that turn."""
+    place, following = [await submit(client, conversation_id="c") for _ in range(2)]
+    running = await claim(client.turns, place)
+    for _ in range(3):
+        assert await running.answer("Hi") == Finished(accepted=True, following=following.turn_id)
+    assert (await (await claim(client.turns, following)).answer("Hi")).following is None
+    assert await running.answer("Hi") == Finished(accepted=True, following=None)
 
 
 async def test_a_failed_turn_leaves_no_memory(client: TurnClient) -> None:
@@ -85,10 +96,14 @@ async def test_after_the_answer_a_late_attempt_changes_nothing(client: TurnClien
     late = await claim(client.turns, place)
     await crash(client.turns, late)
     await (await claim(client.turns, place)).answer("right")
-    before = await client.turn(place.turn_id), await read(client, place)
+    before, events = await client.turn(place.turn_id), await read(client, place)
     assert not (await late.answer("wrong")).accepted
     assert not await late.tokens("wrong")
-    assert (await client.turn(place.turn_id), await read(client, place)) == before
+    after = await client.turn(place.turn_id)
+    assert (before.cost, after.cost) == (None, 2 * COST), "what it took is known now"
+    unpaid = {"usage": None, "cost": None, "estimated_cost": None}
+    assert msgspec.structs.replace(after, **unpaid) == msgspec.structs.replace(before, **unpaid)
+    assert await read(client, place) == events
 
 
 async def test_a_lease_that_ran_out_still_counts_while_nobody_took_the_turn(client: TurnClient) -> None:

@@ -33,7 +33,7 @@ def test_every_key_of_a_turn_has_one_slot() -> None:
 
 def test_every_key_of_a_batch_has_one_slot() -> None:
     names = KEYS.of_batch(new_batch_id("default"))
-    assert len(set(names)) == 18
+    assert len(set(names)) == 19
     assert len({key_slot(name.encode()) for name in names}) == 1
 
 

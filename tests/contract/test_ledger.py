@@ -9,7 +9,7 @@ import pytest
 
 from aiforge.core.types import ProviderCall, Usage
 from tests.support.servers import RedisServer
-from tests.support.turns import COST, claim, crash, intended, paid, submit
+from tests.support.turns import COST, LOST, USAGE, claim, crash, intended, lost, paid, rows, submit
 from worker.contract.client import TurnClient
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def outcomes(client: TurnClient, turn_id: str) -> dict[str, str]:
 async def test_a_call_is_intended_before_it_is_made(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client))
     turn_id, second = running.claim.place.turn_id, f"{running.call_id[:-1]}2"
-    assert await client.turns.calls(turn_id) == [intended(running.call_id)]
+    assert await rows(client.turns, turn_id) == [intended(running.call_id)]
     await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended(second)])
     assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "intended"}
     await running.answer("Hi", calls=[paid(second)])
@@ -67,7 +67,7 @@ async def test_every_measure_has_its_total(client: TurnClient) -> None:
     await running.answer("Hi", calls=calls)
     assert await totals(client) == {
         "calls:ok": 1, "calls:error": 1, "calls:aborted": 1, "input": 101, "output": 51, "cached": 30,
-        "reasoning": 20, "unpriced": 1, "usd": Decimal("0.1"),
+        "reasoning": 20, "unpriced": 1, "usd": Decimal("0.1"), "estimated": Decimal("0.1"),
     }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ async def test_a_call_is_counted_once(client: TurnClient) -> None:
         await running.answer("Hi", calls=[call])
     another = msgspec.structs.replace(call, outcome="error", cost=Decimal(1))
     await client.turns.ledger(turn_id, settled=[another], intended=[intended(call.call_id)])
-    assert await client.turns.calls(turn_id) == [call]
+    assert await rows(client.turns, turn_id) == [call]
     assert (await totals(client))["usd"] == call.cost
 
 
@@ -95,6 +95,55 @@ async def test_what_a_dead_attempt_left_is_lost(client: TurnClient) -> None:
     assert holds(sums, calls_ok=1, calls_lost=1)
 
 
+async def test_each_row_says_which_attempt_made_the_call_and_when(client: TurnClient) -> None:
+    """A hand-back is no attempt; the claim's script itself knows the number."""
+    place = await submit(client)
+    for attempt in (1, 1, 2):
+        running = await claim(client.turns, place)
+        (row,) = [call for call in await client.turns.calls(place.turn_id) if call.outcome == "intended"]
+        assert (row.call_id, row.attempt, running.claim.attempt) == (running.call_id, attempt, attempt)
+        assert row.at is not None
+        assert 0 <= row.at / 1000 - (await client.turn(place.turn_id)).created_at < 60
+        if running.claim.fence == 1:
+            await running.hand_back()
+        else:
+            await crash(client.turns, running)
+
+
+async def test_a_dead_attempt_counts_with_its_estimate_until_its_worker_tells(client: TurnClient) -> None:
+    """The turn, the totals, the usage: each is the sum of the rows at any time."""
+    late = await claim(client.turns, await submit(client))
+    place = late.claim.place
+    for _ in range(2):
+        await crash(client.turns, late, [lost(late.call_id)])
+    current = await claim(client.turns, place)
+    assert (await client.turn(place.turn_id)).cost == LOST
+    await current.answer("Hi")
+    turn, (used,) = await client.turn(place.turn_id), await client.usage(group_by=["model"])
+    assert turn.usage is not None
+    assert (turn.cost, turn.estimated_cost, turn.usage.estimated) == (COST + LOST, LOST, True)
+    assert (used.model, used.calls, used.lost_calls, used.cost, used.estimated_cost) == (
+        "m", 2, 1, COST + LOST, LOST,
+    )  # fmt: skip
+    assert used.input_tokens == turn.usage.input_tokens == 2 * USAGE.input_tokens
+    assert holds(await totals(client), usd=COST, lost_usd=LOST, calls_lost=1)
+
+    assert not (await late.answer("late")).accepted
+    turn, (used,) = await client.turn(place.turn_id), await client.usage(group_by=["model"])
+    assert turn.cost == used.cost == 2 * COST
+    assert turn.estimated_cost == used.estimated_cost == 0
+    sums = await totals(client)
+    assert holds(sums, usd=2 * COST, calls_lost=0, calls_ok=2)
+    assert not any(amount for name, amount in sums.items() if name.startswith("lost:"))
+
+
+async def test_what_nobody_can_tell_of_a_lost_call_is_not_zero(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    await crash(client.turns, running)
+    turn, (used,) = await client.turn(running.claim.place.turn_id), await client.usage(group_by=["model"])
+    assert (turn.cost, used.model, used.lost_calls, used.unpriced_calls) == (None, "m", 1, 1)
+
+
 async def test_a_late_word_on_a_lost_call_is_worth_more(client: TurnClient) -> None:
     """The worker was only slow: its commit is refused, what it spent is known all the same."""
     running = await claim(client.turns, await submit(client))
@@ -103,9 +152,9 @@ async def test_a_late_word_on_a_lost_call_is_worth_more(client: TurnClient) -> N
     assert (await totals(client))["calls:lost"] == 1
     for _ in range(2):
         assert not (await running.answer("late")).accepted
-        assert await client.turns.calls(turn_id) == [paid(running.call_id)]
+        assert await rows(client.turns, turn_id) == [paid(running.call_id)]
         sums = await totals(client)
-        assert holds(sums, calls_lost=0, calls_ok=1, usd=COST)
+        assert holds(sums, calls_lost=0, calls_ok=1, usd=COST, lost_unpriced=0)
 
 
 async def test_a_refused_commit_counts_its_calls(client: TurnClient) -> None:
@@ -164,7 +213,7 @@ async def test_a_hand_back_settles_what_was_spent(client: TurnClient) -> None:
     place = running.claim.place
     stopped = msgspec.structs.replace(paid(running.call_id), outcome="aborted")
     assert await client.turns.requeue(place, running.claim.fence, calls=[stopped]) == ("queued", None)
-    assert await client.turns.calls(place.turn_id) == [stopped]
+    assert await rows(client.turns, place.turn_id) == [stopped]
     assert (await totals(client))["usd"] == stopped.cost
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 import pytest
 
 from tests.support.servers import RedisServer
-from tests.support.turns import submit
+from tests.support.turns import Connect, submit
 from tests.support.waiting import eventually
 from worker.broker.transport import wake_up
 from worker.contract.client import TurnClient
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, Lane
 from worker.contract.settings import ContractSettings
-from worker.contract.wakeups.knock import Knocker, message
+from worker.contract.wakeups.knock import Bell, Knocker, message
 from worker.contract.wakeups.wake import Waker
 
 pytestmark = pytest.mark.anyio
@@ -73,6 +74,29 @@ async def test_many_wake_ups_at_once(
         for raw in waiting(server, namespace, Lane.CHAT)
     ]
     assert sorted(sent) == ids
+
+
+async def test_the_lane_of_batches_is_never_longer_than_the_window(
+    connect: Connect, server: RedisServer, namespace: str
+) -> None:
+    client = await connect(batch_window=3)
+    bell = Bell(client.settings, asyncio.get_running_loop())
+    works = [f"batch_00{number:020x}" for number in range(3)]
+    for work in works[:2] * 2:
+        bell.wake(work, times=2)
+    bell.wake("00" + "a" * 20, times=5)
+    await eventually(lambda: depths(client, {Lane.CHAT: 5, Lane.BATCH: 3}))
+    server.ask("RPOP", f"{namespace}:broker:{queue(namespace, Lane.BATCH)}")
+    bell.wake(works[2], times=9)
+    await asyncio.to_thread(bell.wake, works[2])
+    await asyncio.sleep(0)
+    await bell.close()
+    sent = [
+        json.loads(base64.b64decode(json.loads(raw)["body"]))[0][0]
+        for raw in waiting(server, namespace, Lane.BATCH)
+    ]
+    assert sent == [works[2], works[1], works[0]]
+    assert await depths(client, {Lane.CHAT: 5, Lane.BATCH: 3})
 
 
 def test_the_transport_reads_the_same_of_both_senders() -> None:

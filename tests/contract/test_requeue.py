@@ -9,7 +9,7 @@ from tests.support.servers import RedisServer
 from tests.support.turns import DEAD, SUSPECT_AFTER, claim, crash, die, expire, intended, read, state, submit
 from worker.contract.client import TurnClient
 from worker.contract.schemas import TurnState
-from worker.contract.store import Refused
+from worker.contract.store import Place, Refused
 
 pytestmark = pytest.mark.anyio
 
@@ -105,26 +105,54 @@ async def test_the_reaper_is_told_of_what_is_overdue(client: TurnClient, server:
 
 
 async def test_a_shard_has_one_reaper(client: TurnClient, server: RedisServer) -> None:
-    assert len(await client.turns.reap([1, 2], "a")) == 2
-    assert await client.turns.reap([1, 2], "b") == []
-    assert len(await client.turns.reap([1, 2, 3], "a")) == 3
-    assert 0 < server.ask("PTTL", client.turns.keys.reaper(1)) <= 2_000
+    places = [await submit(client) for _ in range(2)]
+    for place in places:
+        make_due(client, server, place)
+    shards = sorted({int(place.turn_id[:2]) for place in places})
+    turns = sorted(place.turn_id for place in places)
+    found = await client.turns.reap(shards, "a")
+    assert sorted(work for shard in found for work in shard.due) == turns
+    for place in places:
+        make_due(client, server, place)
+    found = await client.turns.reap(shards, "b")
+    assert [work for shard in found for work in shard.due] == []
+    assert sum(shard.ready for shard in found) == len(places), "one queue serves all shards"
+    found = await client.turns.reap(shards, "a")
+    assert sorted(work for shard in found for work in shard.due) == turns
+    assert 0 < server.ask("PTTL", client.turns.keys.reaper(shards[0])) <= 2_000
+
+
+async def test_work_that_is_not_woken_is_due_again_soon(client: TurnClient, server: RedisServer) -> None:
+    place = await submit(client)
+    for _ in range(6):
+        make_due(client, server, place)
+        (found,) = await client.turns.reap([int(place.turn_id[:2])], "a")
+        assert found.due == [place.turn_id]
+        assert 0 < due_in(client, server, place) <= 1
 
 
 async def test_wake_ups_are_repeated_ever_more_seldom(client: TurnClient, server: RedisServer) -> None:
     place = await submit(client)
-    shard = int(place.turn_id[:2])
-    ready = client.turns.keys.ready(shard)
     pauses = []
-    for _ in range(6):
-        server.ask("ZADD", ready, "XX", 0, place.turn_id)
-        (found,) = await client.turns.reap([shard], "a")
-        assert found.due == [place.turn_id]
-        seconds, _ = server.ask("TIME")
-        pauses.append(float(server.ask("ZSCORE", ready, place.turn_id)) / 1000 - int(seconds))
-    assert [round(pause / 5) for pause in pauses] == [2, 4, 8, 12, 12, 12]
+    for _ in range(7):
+        await client.turns.woken([place.turn_id])
+        pauses.append(due_in(client, server, place))
+    assert [round(pause / 5) for pause in pauses] == [1, 2, 4, 8, 12, 12, 12]
     await claim(client.turns, place)
-    assert server.ask("EXISTS", client.turns.keys.wakes(shard)) == 0
+    await client.turns.woken([place.turn_id])
+    shard = int(place.turn_id[:2])
+    assert server.ask("EXISTS", client.turns.keys.wakes(shard), client.turns.keys.ready(shard)) == 0
+
+
+def make_due(client: TurnClient, server: RedisServer, place: Place) -> None:
+    server.ask("ZADD", client.turns.keys.ready(int(place.turn_id[:2])), "XX", 0, place.turn_id)
+
+
+def due_in(client: TurnClient, server: RedisServer, place: Place) -> float:
+    """Seconds until the reaper looks at a turn again."""
+    seconds, microseconds = server.ask("TIME")
+    due = float(server.ask("ZSCORE", client.turns.keys.ready(int(place.turn_id[:2])), place.turn_id))
+    return due / 1000 - int(seconds) - int(microseconds) / 1e6
 
 
 async def test_a_turn_that_ran_once_is_handed_on_with_its_waiting_place(client: TurnClient) -> None:

@@ -90,6 +90,24 @@ async def test_a_key_holds_for_a_day_however_soon_its_turn_is_forgotten(
         assert (await client.stats()).ready == 0
 
 
+async def test_a_repetition_under_a_key_wakes_again_until_the_turn_has_begun(client: TurnClient) -> None:
+    """The first reply may be lost, and then nobody was told of the turn."""
+    request = TurnRequest(message="Hello?")
+    for _ in range(2):
+        turn = await client.submit(request, idempotency_key="k", conversation_id="c")
+    await eventually(lambda: woken(client, 2))
+    running = await claim(client.turns, await client.turns.place(turn.turn_id))
+    await client.submit(request, idempotency_key="k", conversation_id="c")
+    await running.answer("Hi")
+    await client.submit(request, idempotency_key="k", conversation_id="c")
+    await client.submit(TurnRequest(message="And?"), conversation_id="c")
+    await eventually(lambda: woken(client, 3))
+
+
+async def woken(client: TurnClient, times: int) -> bool:
+    return await depth(client) == times
+
+
 async def test_a_key_with_another_body_is_a_conflict(client: TurnClient) -> None:
     await client.submit(TurnRequest(message="Hello?"), idempotency_key="k")
     with pytest.raises(Conflict) as conflict:

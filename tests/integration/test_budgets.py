@@ -8,6 +8,7 @@ from decimal import Decimal
 import httpx
 import pytest
 
+from aiforge.core.types import Usage
 from aiforge.testing import FakeProvider, Gate, Reply
 from tests.support.processes import Start
 from tests.support.waiting import eventually
@@ -48,22 +49,37 @@ def test_a_window_says_when_to_come_back(api_process: Start) -> None:
 async def test_a_batch_stops_at_its_cost(
     client: TurnClient, provider: FakeProvider, worker_process: Start
 ) -> None:
-    """What is reserved for each of the calls under way can be had three times."""
-    provider.when("xxx", Reply(chunks=["ok", Gate("release")]))
+    """There is room for three calls under way; the others wait for what these leave, which is too little."""
+    reply = Reply(chunks=["ok", Gate("release")], usage=Usage(4_000, 1))
+    provider.when("xxx", reply)
     items = [BatchItem(message="x" * 16_000, max_tokens=1) for _ in range(8)]
     batch = await client.submit_batch(BatchRequest(items=items, max_cost=Decimal("0.00182")))
     worker_process(concurrency="8")
-    await eventually(lambda: refused(client, batch.batch_id, 5))
+    await eventually(lambda: calls_of(provider, 3))
+    assert (await client.batch(batch.batch_id)).failed == 0
     provider.open("release")
     done = await eventually(lambda: ended(client, batch.batch_id))
     assert done == (BatchState.COMPLETED, 3, 5)
     assert len(provider.calls) == 3
     rows = await client.results(batch.batch_id)
     assert {row.error.code for row in rows if row.error} == {"budget_exceeded"}
+    assert (await client.batch(batch.batch_id)).cost <= Decimal("0.00182")
 
 
-async def refused(client: TurnClient, batch_id: str, wanted: int) -> bool:
-    return (await client.batch(batch_id)).failed >= wanted
+@pytest.mark.anyio
+async def test_a_batch_is_answered_whole_when_its_cost_allows_it(
+    client: TurnClient, provider: FakeProvider, worker_process: Start
+) -> None:
+    """What calls under way could take is many times the limit, what they take is a part of it."""
+    items = [BatchItem(message=f"question {number}", max_tokens=1_000) for number in range(40)]
+    batch = await client.submit_batch(BatchRequest(items=items, max_cost=Decimal("0.0035")))
+    worker_process(concurrency="16")
+    assert await eventually(lambda: ended(client, batch.batch_id)) == (BatchState.COMPLETED, 40, 0)
+    assert len(provider.calls) == 40
+
+
+async def calls_of(provider: FakeProvider, wanted: int) -> bool:
+    return len(provider.calls) >= wanted
 
 
 async def ended(client: TurnClient, batch_id: str) -> tuple[BatchState, int, int] | None:

@@ -78,7 +78,7 @@ class Stack:
         }
         environment = {f"AIFORGE_{name.upper()}": value for name, value in {**known, **settings}.items()}
         environment["TMPDIR"] = str(self.temporary)
-        self.worker = Service("worker", self.folder / "worker", environment)
+        self.worker = Service("worker", self.folder / "worker", environment, loaded=True)
         self._stopping.callback(self.worker.close)
         self.worker.ready()
 
@@ -332,6 +332,8 @@ async def test_it_goes_on_when_redis_was_killed_and_is_back(stack: Stack, client
 async def test_sigterm_waits_for_turns_and_hands_the_others_back_in_time(
     leaving: Stack, client: TurnClient
 ) -> None:
+    if leaving.pool == "prefork":
+        (leaving.temporary / "aiforge-metrics-of-a-killed-worker").mkdir()
     leaving.start(grace_seconds="2")
     ends = None if leaving.pool == "solo" else await _held(leaving, client)  # which has one slot
     stays = await _held(leaving, client)

@@ -85,7 +85,8 @@ class ModelBatch:
 
     @property
     def takes_rows(self) -> bool:
-        return self.state in (BatchState.IN_PROGRESS, BatchState.CANCELLING)
+        ending = self.state is BatchState.FINALIZING and self.step is None
+        return ending or self.state in (BatchState.IN_PROGRESS, BatchState.CANCELLING)
 
     def holds(self, held: Held) -> bool:
         now = self.running.get(held.part.start)

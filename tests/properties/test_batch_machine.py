@@ -287,11 +287,16 @@ class BatchMachine(ScriptMachine):
             assert got == "refused"
             return
         now = model.running[start]
+        asked = True
         for index in now.part.indexes:
             for number in (1, 2):
                 call_id = self.call_id(now, index, number)
-                if model.calls.get(call_id) == "intended":
+                if model.calls.get(call_id) == "intended" and asked:
                     model.calls[call_id] = "lost"
+                elif model.calls.get(call_id) == "intended":
+                    del model.calls[call_id]
+            # The next item begins when this one has its row.
+            asked = asked and (index in model.rows or self.call_id(now, index) not in model.calls)
         assert got == model.crash(start)
 
     def call_id(self, held: Held, index: int, number: int = 1) -> str:

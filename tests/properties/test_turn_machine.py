@@ -197,6 +197,7 @@ class TurnMachine(PastRules):
             following = turn.end(state, ending, answer if memory else None)
         else:
             assert done.accepted == (turn.fence == attempt.fence and turn.state is state)
+            following = turn.conversation.head if done.accepted else None
         assert done.following == (following.turn_id if following else None)
 
     @rule(attempt=attempts, outcome=outcomes)

@@ -10,6 +10,7 @@ from typing import Final, Self
 from redis.crc import key_slot
 
 from tests.support import leaks
+from tests.support.certificates import Certificates
 from tests.support.servers import Kind, RedisServer
 from tests.support.waiting import wait_until
 
@@ -21,16 +22,25 @@ NODE_TIMEOUT_MS: Final = 1_000
 class RedisCluster:
     """with RedisCluster(primaries=3, replicas=0) as cluster: … `cluster.url` names all of them."""
 
-    def __init__(self, kind: Kind = "valkey", *, primaries: int = 3, replicas: int = 0) -> None:
+    def __init__(
+        self,
+        kind: Kind = "valkey",
+        *,
+        primaries: int = 3,
+        replicas: int = 0,
+        tls: Certificates | None = None,
+    ) -> None:
         options = {
             "cluster-enabled": "yes",
             "cluster-node-timeout": str(NODE_TIMEOUT_MS),
             "cluster-replica-validity-factor": "0",
             "repl-diskless-sync-delay": "0",
             "shutdown-timeout": "0",
+            **({} if tls is None else {"tls-cluster": "yes"}),
         }
-        self.primaries = [RedisServer(kind, options=options) for _ in range(primaries)]
-        self.replicas = [RedisServer(kind, options=options) for _ in range(replicas)]
+        self._tls = tls
+        self.primaries = [RedisServer(kind, options=options, tls=tls) for _ in range(primaries)]
+        self.replicas = [RedisServer(kind, options=options, tls=tls) for _ in range(replicas)]
         self._stopping = contextlib.ExitStack()
 
     @property
@@ -39,7 +49,10 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        places = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        if self._tls is not None:
+            return f"rediss+cluster://{places}?{self._tls.query}"
+        return f"redis+cluster://{places}"
 
     @property
     def port(self) -> int:

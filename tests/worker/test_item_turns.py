@@ -12,6 +12,7 @@ from tests.support.turns import claim
 from tests.support.turns import submit as submit_turn
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
+from worker.contract.errors import NotFound
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
 from worker.running import item_turns
 
@@ -98,9 +99,7 @@ async def test_a_conversation_that_stays_busy_is_given_up(
     assert (await client.line("a")).waiting == []
 
 
-async def test_an_erased_conversation_is_an_error_and_the_next_line_begins_it_anew(
-    client: TurnClient, provider: FakeProvider
-) -> None:
+async def test_no_line_brings_an_erased_conversation_back(client: TurnClient, provider: FakeProvider) -> None:
     provider.when("one", Reply(chunks=["x", Gate("never")]))
     batch = await submit(client, ("one", "a"), ("two", "a"))
     async with LocalWorker(client, provider) as worker:
@@ -112,8 +111,11 @@ async def test_an_erased_conversation_is_an_error_and_the_next_line_begins_it_an
         await running
         await run_all(client, worker, batch)
     rows = await client.results(batch.batch_id)
-    assert [row.error.code if row.error else None for row in rows] == ["conversation_erased", None]
-    assert await said(client, "a") == ["two"]
+    assert [row.error and row.error.code for row in rows] == ["conversation_erased"] * 2
+    assert (await client.batch(batch.batch_id)).state is BatchState.COMPLETED
+    assert len(provider.calls) == 1
+    with pytest.raises(NotFound):
+        await client.conversation("a")
 
 
 async def test_a_question_to_a_human_ends_the_line(client: TurnClient, provider: FakeProvider) -> None:

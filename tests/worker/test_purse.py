@@ -10,11 +10,15 @@ import pytest
 
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ProviderCall, Usage
-from tests.support.turns import Connect
+from tests.support.servers import RedisServer
+from tests.support.turns import Connect, claim, submit
+from worker.calls import ledger
 from worker.calls.purse import BudgetExceededError, Purses, UnpricedModelError
 from worker.contract.calls.budget_limits import limit
 from worker.contract.calls.budgets import Budget, BudgetStore
 from worker.contract.client import TurnClient
+from worker.contract.schemas import ConversationSettings
+from worker.running.specs import Specs
 
 pytestmark = pytest.mark.anyio
 
@@ -84,3 +88,21 @@ async def test_tokens_can_hold_a_model_without_a_price(connect: Connect) -> None
     await found.settled()
     with pytest.raises(BudgetExceededError, match="max_tokens of the tenant is 10: 7 used"):
         await purse.reserve(call(2, model="unheard-of"), most(4))
+
+
+async def test_a_conversations_budget_goes_with_it(connect: Connect, server: RedisServer) -> None:
+    """From its last turn's end on, which may come as long after a call as a question waits."""
+    client, found = await purses(connect, conversation=MAX)
+    await client.create_conversation(ConversationSettings(ttl=60), conversation_id="c")
+    place = await submit(client, conversation_id="c")
+    running = await claim(client.turns, place)
+    specs = Specs(AIForgeSettings.load(), purses=found)
+    recorder = ledger.of_turn(client.turns, place, running.claim.token, specs)
+    recorder.begin(running.claim)
+    recorder.next_call_id()
+    await recorder.intend(call(1), lambda: Usage(5, 0))
+    recorder.settle(call(1, outcome="ok", usage=Usage(5, 0), cost=Decimal("0.00001")))
+    await found.settled()
+    await running.answer("Hi")
+    (name,) = server.ask("KEYS", "*:budget:conversation:c")
+    assert 60_000 < server.ask("PTTL", name) <= (60 + client.settings.action_timeout_seconds) * 1000

@@ -13,6 +13,7 @@ from tests.support.slices import Sliced, take
 from tests.support.turns import claim, expire, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
+from worker.contract.keys import SHARDS
 from worker.contract.queues import queue
 from worker.contract.schemas import BatchItem, BatchRequest, Lane, TurnState
 from worker.contract.settings import ContractSettings
@@ -68,12 +69,52 @@ async def test_lost_wake_ups_are_sent_again_and_no_more_than_those(
         await worker.reaper.tick()
         assert await depth(client) == 4, "four turns are ready and four wake-ups wait"
         lose_wake_ups(server, namespace)
-        await worker.reaper.tick()
-        assert await depth(client) == 0, "they are not due again yet"
         for place in places:
             make_due(server, client, place.turn_id)
         await worker.reaper.tick()
         await eventually(lambda: deep(client, 4))
+        lose_wake_ups(server, namespace)
+        await worker.reaper.tick()
+        assert await depth(client) == 0, "they are not due again yet"
+
+
+async def test_a_lost_wake_up_is_found_beside_those_of_shards_that_others_look_after(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    """One queue serves all shards, so what waits there is compared with all that is ready."""
+    lost = await submit(client)
+    await eventually(lambda: deep(client, 1))
+    lose_wake_ups(server, namespace)
+    for _ in range(3):
+        await submit(client)
+    await eventually(lambda: deep(client, 3))
+    locks = [client.turns.keys.reaper(shard) for shard in set(range(SHARDS)) - {int(lost.turn_id[:2])}]
+    for lock in locks:
+        server.ask("SET", lock, "another", "PX", 60_000)
+    async with LocalWorker(client, provider) as worker:
+        make_due(server, client, lost.turn_id)
+        await worker.reaper.tick()
+        await eventually(lambda: deep(client, 4))
+    server.ask("DEL", *locks)
+
+
+async def test_what_a_full_queue_hides_is_looked_for_again_soon(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    lost = await submit(client)
+    await eventually(lambda: deep(client, 1))
+    async with LocalWorker(client, provider) as worker:
+        for _ in range(5):
+            make_due(server, client, lost.turn_id)
+            await worker.reaper.tick()
+        assert await depth(client) == 1
+        lose_wake_ups(server, namespace)
+        await eventually(lambda: found(worker, client))
+
+
+async def found(worker: LocalWorker, client: TurnClient) -> bool:
+    await worker.reaper.tick()
+    return await depth(client) == 1
 
 
 async def test_a_slice_whose_worker_died_is_done_again(

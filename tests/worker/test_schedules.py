@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from aiforge.testing import FakeProvider
 from tests.support.runners import LocalWorker
 from tests.support.servers import RedisServer
-from tests.support.turns import Connect, submit
+from tests.support.turns import Connect, paid, submit
 from tests.support.waiting import eventually
 from worker import metrics
+from worker.contract.calls.budgets import BudgetStore, Need, Rules
 from worker.contract.client import TurnClient
+from worker.contract.errors import InvalidInput
 from worker.contract.schedule.schedules import fire_key
 from worker.contract.schedule.schemas import Schedule, ScheduleChange, ScheduleRequest
 from worker.contract.schedule.ticks import CatchUp
@@ -188,6 +191,101 @@ async def test_a_batch_is_posted_once_for_each_tick(client: TurnClient) -> None:
     ready = [await client.connection.command("ZCARD", client.turns.keys.ready(n)) for n in range(64)]
     assert sum(ready) == 1
     await client.cancel_batch(found.last_fire.batch_id)
+
+
+Told = Callable[[], list[tuple[str, str, str | None]]]
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Told:
+    """What has been logged since it was asked last: level, event and reason."""
+    caplog.set_level(logging.INFO, "worker.upkeep.schedules")
+
+    def telling() -> list[tuple[str, str, str | None]]:
+        found = [
+            (record.levelname, record.getMessage(), getattr(record, "reason", None))
+            for record in caplog.records
+        ]
+        caplog.clear()
+        return found
+
+    return telling
+
+
+async def test_a_budget_that_refuses_a_schedule_is_logged_when_it_begins_and_ends(
+    connect: Connect, told: Told
+) -> None:
+    tight, wide = await connect(budgets={"tenant": {"max_requests": 1}}), await connect()
+    await spend_all(tight)
+    made = await overdue(
+        wide, conversation_id="c", cron="* * * * * *", starts_at=time.time() - 3, ends_at=None
+    )
+    await fire_next(tight, made)
+    assert told() == [("WARNING", "schedule_refused", "budget_exceeded")]
+    await fire_next(tight, made)
+    assert told() == []
+    await fire_next(wide, made)
+    assert told() == [("INFO", "schedule_taken_again", None)]
+    await fire_next(wide, made)
+    assert told() == []
+
+
+async def spend_all(client: TurnClient) -> None:
+    """Use the one call that a client's budgets allow."""
+    budgets = BudgetStore(client.connection, client.settings)
+    allowed = Rules(client.settings).of("default", conversation_id="c")
+    assert await budgets.reserve("default", "call", allowed, Need(tokens=1, usd=None), seconds=60) is None
+    await budgets.settle("default", [paid("call")])
+
+
+async def fire_next(client: TurnClient, made: Schedule) -> None:
+    """Wait for the next tick, and fire."""
+
+    async def owes() -> bool:
+        return await client.schedules.owed(made.schedule_id) is not None
+
+    await eventually(owes)
+    await Schedules(client).fire([made.schedule_id])
+
+
+async def test_a_file_that_is_gone_refuses_its_schedule_and_is_logged_once(
+    client: TurnClient, told: Told
+) -> None:
+    file_id = await uploaded(client)
+    batch = BatchRequest(input_file_id=file_id, endpoint="/v1/chat/completions", completion_window="24h")
+    made = await overdue(client, batch=batch)
+    await client.files.delete(file_id, "default")
+    await Schedules(client).fire([made.schedule_id])
+    assert told() == [("WARNING", "schedule_refused", "invalid_value")]
+    found = await client.schedules.get(made.schedule_id)
+    assert found.last_fire is not None
+    assert found.last_fire.error is not None
+    assert found.last_fire.error.message == f"input_file_id: there is no file {file_id!r} with purpose batch"
+
+
+async def test_a_schedule_whose_file_is_gone_can_be_paused_and_nothing_else(client: TurnClient) -> None:
+    file_id = await uploaded(client)
+    batch = BatchRequest(input_file_id=file_id, endpoint="/v1/chat/completions", completion_window="24h")
+    made = await client.schedules.open(ScheduleRequest(cron="0 0 * * *", batch=batch))
+    await client.files.delete(file_id, "default")
+    for change in (
+        ScheduleChange(cron="1 0 * * *"),
+        ScheduleChange(paused=True),
+        ScheduleChange(paused=False),
+    ):
+        if change.paused:
+            assert (await client.schedules.change(made.schedule_id, change)).paused
+            continue
+        with pytest.raises(InvalidInput, match="there is no file") as error:
+            await client.schedules.change(made.schedule_id, change)
+        assert error.value.param == "batch.input_file_id"
+    await client.schedules.delete(made.schedule_id)
+
+
+async def uploaded(client: TurnClient) -> str:
+    upload = await client.files.begin("default", "questions.jsonl", "batch")
+    await upload.write(b"{}")
+    return (await upload.seal()).file_id
 
 
 async def test_an_erased_conversation_is_not_brought_back(client: TurnClient) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 from kombu.transport import redis as stock
+from kombu.utils.scheduling import priority_cycle
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from aiforge.core.content import is_deeper
@@ -93,13 +94,24 @@ class QoS(stock.QoS):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._acked: list[str] = []
+        self._lanes: dict[str, str] = {}
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        super().append(message, delivery_tag)
+        self._lanes[delivery_tag] = message.delivery_info["routing_key"]
+
+    def taken(self, lane: str) -> int:
+        """How many of a lane's messages have not ended."""
+        return sum(1 for other in self._lanes.values() if other == lane)
 
     def ack(self, delivery_tag: str) -> None:
+        self._lanes.pop(delivery_tag, None)
         if self._connected:
             self._acked.append(delivery_tag)
             self._quick_ack(delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        self._lanes.pop(delivery_tag, None)
         if self._connected:
             super().reject(delivery_tag, requeue=requeue)
 
@@ -133,10 +145,31 @@ class QoS(stock.QoS):
         return transport is not None and transport.client is not None
 
 
+class _Cycle(priority_cycle):
+    """The queues to ask, in order, without the lanes that have their part of the slots."""
+
+    def __init__(self, channel: Any) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def consume(self, n: int) -> list[str]:
+        most, found = self._channel.each_lane, super().consume(n)
+        return [name for name in found if not most or self._channel.qos.taken(name) < most]
+
+
 class Channel(carrier.Channel):
-    """Drops what is not JSON, on queues and from whoever publishes."""
+    """Drops what is not JSON, on queues and from whoever publishes.
+
+    Of a lane it has at most `each_lane` messages at a time, 0 is any number: where the worker has a few slots
+    more, a batch that fills its part never keeps a chat waiting.
+    """
 
     QoS = QoS
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.each_lane = int(self.connection.client.transport_options.get("each_lane", 0))
+        self._queue_cycle = _Cycle(self)
 
     def _brpop_read(self, **options: Any) -> bool:
         try:

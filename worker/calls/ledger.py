@@ -11,7 +11,7 @@ from worker import metrics
 from worker.calls.purse import Purse
 from worker.contract.batch.batches import Slice
 from worker.contract.calls.budget_limits import limit
-from worker.contract.store import Place, TurnStore
+from worker.contract.store import Claim, Place, TurnStore
 from worker.running.specs import Specs
 
 
@@ -28,10 +28,18 @@ class Recorder:
         self._owner = owner
         self._prefix = prefix
         self._number = 0
+        self.attempt: int | None = None
+        """Stands in every row; known once the claim was granted."""
         self.first = msgspec.structs.replace(first, call_id=f"{prefix}.1")
         self._settled: list[ProviderCall] = []
         self.made: list[ProviderCall] = []
         """Every call of the turn that ended, in order, those before a pause included."""
+
+    def begin(self, claim: Claim) -> None:
+        """The claim of a turn was granted."""
+        self.attempt = claim.attempt
+        if self._purse is not None:
+            self._purse.lives = claim.lives
 
     def next_call_id(self) -> str:
         self._number += 1
@@ -41,11 +49,12 @@ class Recorder:
         if self._purse is not None:
             await self._purse.reserve(call, most)
         if self._number > 1:
-            ended = list(self._settled)
-            await self._store.ledger(self._owner, settled=ended, intended=[call])
+            ended, begun = list(self._settled), msgspec.structs.replace(call, attempt=self.attempt)
+            await self._store.ledger(self._owner, settled=ended, intended=[begun])
             del self._settled[: len(ended)]
 
     def settle(self, call: ProviderCall) -> None:
+        call = msgspec.structs.replace(call, attempt=self.attempt)
         self._settled.append(call)
         self.made.append(call)
         metrics.count_call(call)
@@ -74,4 +83,6 @@ def of_item(store: TurnStore, taken: Slice, index: int, specs: Specs) -> Recorde
     limits = [] if cap is None else [limit("max_usd", cap)]
     purse = specs.purses.of_batch(taken.tenant, taken.batch_id, limits) if specs.purses else None
     prefix = f"{taken.batch_id}.{taken.token}.{index}"
-    return Recorder(store, taken.batch_id, prefix, specs.first_call, purse)
+    recorder = Recorder(store, taken.batch_id, prefix, specs.first_call, purse)
+    recorder.attempt = taken.attempt
+    return recorder

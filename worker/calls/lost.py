@@ -26,33 +26,35 @@ async def lost_calls(store: TurnStore, place: Place, prices: Prices) -> list[Pro
     opened = [call for call in await store.calls(place.turn_id) if call.outcome == "intended"]
     if not opened:
         return []
-    request, window, events = await store.left_behind(place)
-    sent = [{"content": message.content} for message in window] + [{"content": request.message}]
-    usage = estimate_usage(sent, None, _said(events))
-    return [_lost(call, request.model, usage, prices) for call in opened]
+    left = await store.left_behind(place)
+    sent = [{"content": message.content} for message in left.window] + [{"content": left.request.message}]
+    usage = estimate_usage(sent, None, _said(left.events))
+    named = left.settings.model if left.request.model is None else left.request.model
+    return [_lost(call, named, usage, prices) for call in opened]
 
 
 async def lost_items(store: BatchStore, taken: Slice, prices: Prices) -> list[ProviderCall]:
-    """The open calls of a slice as `lost`: the item went in, and a usual answer came out."""
+    """The open calls of a slice as `lost`: the item went in, and a usual answer came out.
+
+    Its items are run one after the other, so only the first that has open calls can have been asked.
+    """
     opened = {call.call_id: call for call in await store.calls(taken) if call.outcome == "intended"}
-    found: list[ProviderCall] = []
     for index, item in taken.items:
+        prefix = f"{taken.batch_id}.{taken.token}.{index}."
+        mine = [call for call_id, call in opened.items() if call_id.startswith(prefix)]
+        if not mine:
+            continue
         asked = _asked(item, taken.defaults)
         usage = estimate_usage([{"content": asked.text}], None, "")
         usage = msgspec.structs.replace(
             usage, output_tokens=min(USUAL_ANSWER, asked.max_tokens or USUAL_ANSWER)
         )
-        prefix = f"{taken.batch_id}.{taken.token}.{index}."
-        found += [
-            _lost(call, asked.model, usage, prices)
-            for call_id, call in opened.items()
-            if call_id.startswith(prefix)
-        ]
-    return found
+        return [_lost(call, asked.model, usage, prices) for call in mine]
+    return []
 
 
 def _lost(call: ProviderCall, named: str | None, usage: Usage, prices: Prices) -> ProviderCall:
-    """The first call was entered by the claim, before it was known which model the request has `named`."""
+    """The first call was entered by the claim, before it was known which model is `named`."""
     model = named if named is not None and call.call_id.endswith(".1") else call.model
     return msgspec.structs.replace(
         call,

@@ -7,18 +7,28 @@ import time
 from typing import Any, Final
 
 from aiforge.core.content import ContentError, check_content
+from aiforge.core.parameters import ParameterError, check_parameters
 from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
 from worker.contract.calls.budget_limits import limit
 from worker.contract.errors import InvalidInput
 from worker.contract.keys import is_conversation_id
-from worker.contract.schemas import MAX_BATCH_ITEMS, BatchRequest, ConversationSettings, TurnRequest
+from worker.contract.schemas import (
+    MAX_BATCH_ITEMS,
+    BatchItem,
+    BatchRequest,
+    ConversationSettings,
+    TurnRequest,
+)
 
-MOST_TOKENS: Final = 10_000_000
-"""More than any model answers with, and little enough to be counted by everybody."""
 MAX_KEY_LENGTH: Final = 255
 LONGEST_WINDOW: Final = 30 * 86_400
 _WINDOW: Final = re.compile(r"([0-9]{1,7})([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+MOST_METADATA: Final = 16
+LONGEST_NAME: Final = 64
+LONGEST_NOTE: Final = 512
+"""What OpenAI lets a batch's metadata be."""
+LONGEST_CACHE: Final = 30 * 86_400
 LATEST_START: Final = 366 * 86_400
 LONGEST_TTL: Final = 10 * 366 * 86_400
 """Seconds."""
@@ -28,7 +38,7 @@ def check_conversation_id(conversation_id: str) -> None:
     """Raises InvalidInput unless the id can be a conversation's."""
     if not is_conversation_id(conversation_id):
         raise InvalidInput(
-            "a conversation id is 1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or two",
+            "conversation_id must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or two",
             param="conversation_id",
         )
 
@@ -37,7 +47,7 @@ def check_key(key: str) -> None:
     """Raises InvalidInput unless this can be an idempotency key."""
     if not 1 <= len(key) <= MAX_KEY_LENGTH or not key.isprintable():
         raise InvalidInput(
-            f"an idempotency key is 1 to {MAX_KEY_LENGTH} printable characters", param="client_message_id"
+            f"idempotency_key must be 1 to {MAX_KEY_LENGTH} printable characters", param="idempotency_key"
         )
 
 
@@ -62,6 +72,14 @@ def check_conversation(settings: ConversationSettings, tools: frozenset[str]) ->
     _check_parameters(settings, "", tools)
 
 
+def check_settings(settings: ConversationSettings, tools: frozenset[str]) -> None:
+    """As `check_conversation`, of what stands under `settings` in what a caller sends."""
+    try:
+        check_conversation(settings, tools)
+    except InvalidInput as error:
+        raise InvalidInput(f"settings: {error}", param=f"settings.{error.param}") from None
+
+
 def check_batch(request: BatchRequest, tools: frozenset[str]) -> None:
     """Raises InvalidInput naming the field or item that is wrong."""
     if request.completion_window is not None:
@@ -72,6 +90,8 @@ def check_batch(request: BatchRequest, tools: frozenset[str]) -> None:
             limit("max_usd", request.max_cost)
         except ValueError as error:
             raise InvalidInput(f"max_cost{str(error).removeprefix('max_usd')}", param="max_cost") from None
+    if isinstance(request.cache_ttl, int) and not 1 <= request.cache_ttl <= LONGEST_CACHE:
+        raise InvalidInput(f"cache_ttl must be from 1 to {LONGEST_CACHE} seconds", param="cache_ttl")
     if request.input_file_id is not None:
         _check_file_batch(request)
         return
@@ -85,13 +105,18 @@ def check_batch(request: BatchRequest, tools: frozenset[str]) -> None:
     _check_parameters(request, "", tools)
     ids: set[str] = set()
     for index, item in enumerate(request.items):
-        _check_request(item.message, item, f"items[{index}].message", tools)
+        check_item(item, f"items[{index}].", tools)
         if item.conversation is not None:
             _check_turn_item(request, item.conversation, f"items[{index}].conversation")
         if item.id is not None:
             if item.id in ids:
                 raise InvalidInput(f"the id {item.id!r} appears twice", param=f"items[{index}].id")
             ids.add(item.id)
+
+
+def check_item(item: BatchItem, prefix: str, tools: frozenset[str]) -> None:
+    """Raises InvalidInput naming the field, behind `prefix`, that is wrong."""
+    _check_request(item.message, item, f"{prefix}message", tools)
 
 
 def _check_turn_item(request: BatchRequest, conversation: str, param: str) -> None:
@@ -134,7 +159,16 @@ def _check_file_batch(request: BatchRequest) -> None:
 
 
 def _check_metadata(metadata: dict[str, str] | None) -> None:
-    if metadata and metadata.get("on_invalid") not in (None, "skip", "fail"):
+    metadata = metadata or {}
+    if len(metadata) > MOST_METADATA:
+        raise InvalidInput(f"metadata has at most {MOST_METADATA} keys", param="metadata")
+    for name, value in metadata.items():
+        if not 1 <= len(name) <= LONGEST_NAME or len(value) > LONGEST_NOTE:
+            raise InvalidInput(
+                f"metadata: a key has 1 to {LONGEST_NAME} characters, a value at most {LONGEST_NOTE}",
+                param=f"metadata.{name[:LONGEST_NAME]}",
+            )
+    if metadata.get("on_invalid") not in (None, "skip", "fail"):
         raise InvalidInput("metadata.on_invalid must be skip or fail", param="metadata.on_invalid")
 
 
@@ -155,13 +189,13 @@ def check_message(message: str | list[dict[str, Any]], param: str) -> None:
 
 
 def _check_parameters(request: Any, prefix: str, tools: frozenset[str]) -> None:
-    if request.temperature is not None and not 0 <= request.temperature <= 2:
-        raise InvalidInput("temperature must be from 0 to 2", param=f"{prefix}temperature")
-    if request.max_tokens is not None and not 1 <= request.max_tokens <= MOST_TOKENS:
-        raise InvalidInput(f"max_tokens must be from 1 to {MOST_TOKENS}", param=f"{prefix}max_tokens")
-    if request.model is not None and not request.model.strip():
-        raise InvalidInput("model must not be empty", param=f"{prefix}model")
-    unknown = set(request.tools or ()) - tools
-    if unknown:
-        known = ", ".join(sorted(tools))
-        raise InvalidInput(f"unknown tool {min(unknown)!r}; known: {known}", param=f"{prefix}tools")
+    try:
+        check_parameters(
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            model=request.model,
+            tools=request.tools,
+            known_tools=tools,
+        )
+    except ParameterError as error:
+        raise InvalidInput(f"{error.name} {error}", param=f"{prefix}{error.name}") from None

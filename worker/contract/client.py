@@ -16,14 +16,17 @@ import msgspec
 from aiforge.core.events import Event
 from worker.contract import records
 from worker.contract.batch.client import BatchClient
+from worker.contract.batch.erasing import BatchErasure
 from worker.contract.calls.budgets import BudgetStore, Rules
 from worker.contract.calls.providers import Providers
+from worker.contract.calls.rows import Ledgers
 from worker.contract.calls.usage import Group, UsageRow, read_usage, today
 from worker.contract.checks import (
     check_conversation,
     check_conversation_id,
     check_key,
     check_message,
+    check_settings,
     check_turn,
 )
 from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound
@@ -55,8 +58,9 @@ from worker.contract.wakeups.wake import Waker
 class Stats(msgspec.Struct, frozen=True):
     """Figures of the whole installation, read at a metrics scrape.
 
-    `totals` holds the ledger's sums per (provider, model): tokens by kind, calls by outcome, `usd`,
-    `unpriced`.
+    `totals` holds the ledger's sums per (provider, model): tokens by kind, calls by outcome, `usd`, the part
+    of it that is `estimated`, `unpriced`; and under `lost:` the same of calls that died with their worker,
+    which fall when it tells of them after all.
     """
 
     depth: dict[Lane, int]
@@ -77,8 +81,9 @@ class TurnClient(BatchClient):
         self.conversations = ConversationStore(self.connection, settings)
         self._reader = Reader(self.connection, self.turns.keys)
         self.history = HistoryStore(self.conversations, self._tools)
-        self.schedules = ScheduleStore(self.connection, settings, self._tools)
+        self.schedules = ScheduleStore(self.connection, settings, self._tools, self.files)
         self.providers = Providers(self.connection, settings.namespace)
+        self.ledger = Ledgers(self.connection, self.turns.keys)
 
     @classmethod
     async def connect(cls, settings: ContractSettings) -> Self:
@@ -125,11 +130,14 @@ class TurnClient(BatchClient):
             create=if_not_exists == "create" or conversation_id is None,
             keyed=idempotency_key is not None,
         )
+        # A repetition may be of a call whose reply was lost, and then nobody was told of the turn.
+        if answer == "ready" or (answer == "replayed" and turn.state is TurnState.QUEUED):
+            self._waker.wake(turn.turn_id)
+        # Without a key only this very call can have stored it.
+        if answer == "scheduled" and request.run_after is not None:
+            await self.keep_budgets(place.conversation_id, request.run_after, tenant=tenant)
         if answer == "replayed" and idempotency_key is not None:
             return msgspec.structs.replace(turn, replayed=True)
-        # Without a key only this very call can have stored it: its first reply was lost.
-        if answer in ("ready", "replayed"):
-            self._waker.wake(turn.turn_id)
         return turn
 
     async def _check_budgets(self, place: Place, *, keyed: bool) -> None:
@@ -142,6 +150,11 @@ class TurnClient(BatchClient):
                 await self.turns.turn(place.turn_id, place.tenant)
                 return
         await self._budgets.check(place.tenant, budgets)
+
+    async def keep_budgets(self, conversation_id: str, until: float, *, tenant: str = "default") -> None:
+        """Remember what a conversation has used at least until its turn of then (Unix seconds) is over."""
+        if self._rules.of_conversations:
+            await self._budgets.keep(tenant, conversation_id, until)
 
     async def turn(self, turn_id: str, *, tenant: str = "default") -> Turn:
         return await self.turns.turn(_turn(turn_id), tenant)
@@ -169,7 +182,12 @@ class TurnClient(BatchClient):
 
     async def keyed(self, key: str, *, conversation_id: str | None = None, tenant: str = "default") -> Turn:
         """The turn that was submitted under an idempotency key; NotFound when none was."""
-        return await self.turn(self._place(tenant, conversation_id, key).turn_id, tenant=tenant)
+        place = self._place(tenant, conversation_id, key)
+        try:
+            return await self.turn(place.turn_id, tenant=tenant)
+        except NotFound:
+            where = "without a conversation" if conversation_id is None else f"to {conversation_id!r}"
+            raise NotFound(f"no turn was posted {where} under the idempotency key {key!r}") from None
 
     async def cancel(
         self, turn_id: str, *, expected: TurnState | None = None, tenant: str = "default"
@@ -258,10 +276,7 @@ class TurnClient(BatchClient):
         """Make an exported conversation anew. Raises InvalidInput naming what is wrong, or Conflict."""
         check_conversation_id(document.conversation_id)
         check_head(document)
-        try:
-            check_conversation(document.settings, self._tools)
-        except InvalidInput as error:
-            raise InvalidInput(str(error), param=f"settings.{error.param}") from None
+        check_settings(document.settings, self._tools)
         # A hundred thousand messages take half a second, in which a loop with open streams must go on.
         messages = await asyncio.to_thread(packed, document.messages, check_message)
         return await self.conversations.open(
@@ -307,10 +322,14 @@ class TurnClient(BatchClient):
         return await self.line(conversation_id, tenant=tenant)
 
     async def erase(self, conversation_id: str, *, tenant: str = "default") -> Erasure:
-        """Erase a conversation and all its turns; a running one is stopped and leaves nothing."""
+        """Erase a conversation, its turns and its items in batches; what runs leaves nothing."""
         check_conversation_id(conversation_id)
         try:
-            return await self.conversations.erase(tenant, conversation_id)
+            # First the items: none is handed out any more that could bring the conversation back.
+            found = await BatchErasure(self.batches).erase(tenant, conversation_id)
+            return await self.conversations.erase(
+                tenant, conversation_id, items=found.items, item_turns=found.turns, files=found.files
+            )
         finally:
             # Also of one that is gone by now: who erased it may have come no further.
             await self._budgets.forget(tenant, f"conversation:{conversation_id}")
@@ -373,6 +392,7 @@ def _add(totals: dict[tuple[str, str], dict[str, Decimal]], stored: Mapping[str,
     for name, amount in stored.items():
         provider, model, measure = name.rsplit("|", 2)
         sums = totals.setdefault((provider, model), {})
-        value = records.usd(amount) if measure == "units" else Decimal(int(amount))
-        label = "usd" if measure == "units" else measure
+        money = measure.removeprefix(records.LOST) in ("units", "estimated")
+        value = records.usd(amount) if money else Decimal(int(amount))
+        label = measure.replace("units", "usd")
         sums[label] = sums.get(label, Decimal(0)) + value

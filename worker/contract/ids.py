@@ -8,12 +8,12 @@ import secrets
 import zlib
 from typing import Final
 
+from aiforge.core.names import CONVERSATION_ID
+
 SHARDS: Final = 64
 _BATCH_PREFIX: Final = "batch_"
 _FILE_PREFIX: Final = "file-"
 _SCHEDULE_PREFIX: Final = "sched_"
-_CONVERSATION_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
-"""Neither `.` nor `..`, which a URL's reader takes for the way to another page."""
 _TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
 _BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
 _FILE_ID: Final = re.compile(rf"{_FILE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
@@ -90,12 +90,12 @@ def is_schedule_id(text: str) -> bool:
 
 def is_conversation_id(text: str) -> bool:
     """Whether this can be a conversation's id, issued or the caller's own."""
-    return _CONVERSATION_ID.fullmatch(text) is not None
+    return CONVERSATION_ID.fullmatch(text) is not None
 
 
 def is_tenant(text: str) -> bool:
     """Whether this can be a tenant's name."""
-    return _CONVERSATION_ID.fullmatch(text) is not None
+    return CONVERSATION_ID.fullmatch(text) is not None
 
 
 def is_batch(work: str) -> bool:

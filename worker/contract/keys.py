@@ -23,7 +23,11 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     again:<batch>           list    after the batch     batch_retry                    batch_claim
     order:<batch>           list    after the batch     batch_rows, batch_claim        events
     parked:<batch>          hash    after the batch     batch_claim                    batch_rows
+    talks:<batch>           hash    after the batch     batch_items, batch_erase       batch_erase
     batches:<tenant>        zset    never (empty: gone) batch_open, batch_delete   list
+    answer:<tenant>:<sha>   string  2592000 s           answer_keep                    answer_ask
+    asking:<tenant>:<sha>   string  86400 s             answer_ask, answer_keep        answer_ask
+    answers:<tenant>        zset    2592000 s           answer_ask, answer_keep        answers_forget
     file:<file>             hash    with the file       file_seal                      files
     pieces:<file>           list    with the file       file_piece                     files
     files:<tenant>          zset    never (empty: gone) file_seal, file_delete, tidy   list
@@ -34,7 +38,7 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     leases                  zset    never (empty: gone) claim, heartbeat, finish …     reap
     fences                  hash    never (empty: gone) claim, finish …                heartbeat
     ready                   zset    never (empty: gone) submit, claim, finish …        reap
-    wakes                   hash    never (empty: gone) reap, claim                    reap
+    wakes                   hash    never (empty: gone) woken, claim                   woken
     due                     zset    never (empty: gone) submit, pause, batch_open …    reap
     dead                    zset    never (empty: gone) requeue, bury, erase, tidy     dead letters
     convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy      list
@@ -57,9 +61,10 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     unwell                  zset    never (empty: gone) provider_step, provider_reset  workers
     <namespace>:workers     zset    60 s                presence                       stats
 
-`shares`, `clock`, `share` and `entry` span shards and stand on a slot of their own, `{<namespace>:share}`;
-`budget`, `reserved` and `until` on one for each tenant, `{<namespace>:budget:<tenant>}`;
-the records of models, which tenants share, on `{<namespace>:providers}`.
+A `budget` of a conversation that ends lives on for as long as that one may; an `answer` as long as its batch
+wishes, `asking` as long as somebody asks. `shares`, `clock`, `share` and `entry` span shards and stand on a
+slot of their own, `{<namespace>:share}`; `budget`, `reserved` and `until` on one for each tenant,
+`{<namespace>:budget:<tenant>}`; the records of models, which tenants share, on `{<namespace>:providers}`.
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
 (turn ids to cancel), `<namespace>:idle` (nothing), `<namespace>:health` (a model, and whether it is well).
@@ -72,9 +77,9 @@ from dataclasses import dataclass
 # isort: off
 # fmt: off
 from worker.contract.ids import (
-    SHARDS, batch_id_of, is_batch, is_batch_id, is_conversation_id, is_file_id, is_schedule_id,
-    is_tenant, is_turn_id, keyed_batch_id, new_batch_id, new_file_id, new_turn_id, output_file_id,
-    schedule_id_of, shard_of, shard_of_id,
+    SHARDS, batch_id_of, is_batch, is_batch_id, is_conversation_id, is_file_id, is_schedule_id, is_tenant,
+    is_turn_id, keyed_batch_id, new_batch_id, new_file_id, new_turn_id, output_file_id, schedule_id_of,
+    shard_of, shard_of_id,
 )
 
 __all__ = [
@@ -167,9 +172,29 @@ class Keys:
         """Items of a batch that repeat or continue an earlier one which has no row yet."""
         return self._of(shard_of_id(batch_id), f"parked:{batch_id}")
 
+    def talks(self, batch_id: str) -> str:
+        """The conversations that a batch has items of."""
+        return self._of(shard_of_id(batch_id), f"talks:{batch_id}")
+
     def batches(self, shard: int, tenant: str = "") -> str:
         """A tenant's batches on a shard, by when they were made; scripts add the tenant themselves."""
         return self._of(shard, f"batches:{tenant}")
+
+    def answer(self, tenant: str, shard: int, digest: str) -> str:
+        return self._of(shard, f"answer:{tenant}:{digest}")
+
+    def asking(self, tenant: str, shard: int, digest: str) -> str:
+        """Who asks that question now."""
+        return self._of(shard, f"asking:{tenant}:{digest}")
+
+    def answers(self, tenant: str, shard: int) -> str:
+        """The digests of a tenant's answers on a shard, by when they are gone."""
+        return self._of(shard, f"answers:{tenant}")
+
+    def of_answer(self, tenant: str, shard: int, digest: str) -> list[str]:
+        """All keys of an answer, in the order in which the scripts take them; with '' those of none."""
+        names = [self.answer(tenant, shard, digest), self.asking(tenant, shard, digest)]
+        return [*names, self.answers(tenant, shard)]
 
     def file(self, file_id: str) -> str:
         return self._of(shard_of_id(file_id), f"file:{file_id}")
@@ -279,22 +304,11 @@ class Keys:
         """All keys of a batch, in the order in which the scripts take them."""
         shard = shard_of_id(batch_id)
         return [
-            self.batch(batch_id),
-            self.items(batch_id),
-            self.rows(batch_id),
-            self.slices(batch_id),
-            self.redo(batch_id),
-            *self._of_shard(shard),
-            self.ledger(batch_id),
-            self.totals(shard),
-            self.usage(shard),
-            self.due(shard),
-            self.bad(batch_id),
-            self.again(batch_id),
-            self.order(batch_id),
-            self.parked(batch_id),
-            self.batches(shard),
-        ]
+            self.batch(batch_id), self.items(batch_id), self.rows(batch_id), self.slices(batch_id),
+            self.redo(batch_id), *self._of_shard(shard), self.ledger(batch_id), self.totals(shard),
+            self.usage(shard), self.due(shard), self.bad(batch_id), self.again(batch_id),
+            self.order(batch_id), self.parked(batch_id), self.batches(shard), self.talks(batch_id),
+        ]  # fmt: skip
 
     def _of_shard(self, shard: int) -> list[str]:
         return [self.ready(shard), self.wakes(shard), self.leases(shard), self.fences(shard)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
 from worker.contract.batch.line_schemas import LineErrors
 from worker.contract.schemas import (
+    TERMINAL_STATES,
     Batch,
     BatchRequest,
     BatchState,
@@ -27,29 +29,45 @@ from worker.contract.server.link import Argument
 
 UNIT: Final = Decimal("1e-12")
 """Totals are kept as integers of this many USD."""
-_SUMMED: Final = frozenset({"input", "output", "cached", "reasoning", "units", "unpriced"})
+LOST: Final = "lost:"
+"""Stands before the measures of calls that died with their worker: a late word of it takes them back, which
+must not make the other sums fall."""
+_SUMMED: Final = frozenset({"input", "output", "cached", "reasoning", "units", "estimated", "unpriced"})
 """What the record of a batch has sums of."""
 
 
 class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a turn's record gains when it ends."""
+    """What a turn's record gains when it ends; what it took stands in its ledger."""
 
     answer: str | None = None
     error: TurnFailure | None = None
-    usage: Usage | None = None
-    cost: Decimal | None = None
     model: str | None = None
 
 
-def spent(calls: Sequence[ProviderCall]) -> TurnOutcome:
-    """What a turn took that has made these calls; its cost is None while one of them has no price."""
-    reported = [call for call in calls if call.usage is not None]
-    priced = all(call.cost is not None for call in reported)
-    return TurnOutcome(
-        usage=sum((call.usage for call in reported if call.usage is not None), Usage()),
-        cost=sum((call.cost for call in calls if call.cost is not None), Decimal(0)) if priced else None,
-        model=calls[-1].model if calls else None,
+class Spent(NamedTuple):
+    """What calls took together. `cost` is USD, None while a price is unknown; `estimated` is the part of it
+    that no provider reported."""
+
+    usage: Usage
+    cost: Decimal | None
+    estimated: Decimal | None
+
+
+def spent(calls: Sequence[ProviderCall]) -> Spent:
+    """What a turn took that has made these calls."""
+    known = [call.cost for call in calls if call.cost is not None]
+    guessed = [call.cost for call in calls if call.cost is not None and call.usage and call.usage.estimated]
+    priced = not any(_unpriced(call) for call in calls)
+    return Spent(
+        usage=sum((call.usage for call in calls if call.usage is not None), Usage()),
+        cost=sum(known, Decimal(0)) if priced else None,
+        estimated=sum(guessed, Decimal(0)) if priced else None,
     )
+
+
+def _unpriced(call: ProviderCall) -> bool:
+    """Whether nobody knows what a call cost that is over."""
+    return call.cost is None and (call.usage is not None or call.outcome in ("ok", "lost"))
 
 
 def encode(value: Any) -> bytes:
@@ -65,6 +83,18 @@ def fields(flat: Sequence[bytes] | Mapping[bytes, bytes]) -> dict[str, bytes]:
     if isinstance(flat, Mapping):
         return {key.decode(): value for key, value in flat.items()}
     return {flat[index].decode(): flat[index + 1] for index in range(0, len(flat), 2)}
+
+
+def calls(flat: Sequence[bytes] | Mapping[bytes, bytes]) -> list[ProviderCall]:
+    """The rows of a ledger, the oldest first."""
+    rows = [msgspec.json.decode(row, type=ProviderCall) for row in fields(flat).values()]
+    return sorted(rows, key=lambda call: position(call.at, call.call_id))
+
+
+def position(at: int | None, call_id: str) -> tuple[int, int, str]:
+    """Where a call stands among those of its turn or batch; what an older version wrote has no time."""
+    number = call_id.rpartition(".")[2]
+    return at or 0, int(number) if number.isdecimal() else 0, call_id
 
 
 def seconds(milliseconds: bytes | None) -> float | None:
@@ -94,23 +124,24 @@ def queued(turn_id: str, conversation_id: str, request: TurnRequest, now: bytes)
     )
 
 
-def turn(turn_id: str, record: Mapping[str, bytes]) -> Turn:
+def turn(turn_id: str, record: Mapping[str, bytes], ledger: Sequence[ProviderCall]) -> Turn:
+    """A turn by its record and its ledger, which says what it took: in all of its attempts."""
     request = msgspec.json.decode(record["body"], type=TurnRequest)
     outcome = msgspec.json.decode(record.get("result", b"{}"), type=TurnOutcome)
-    if outcome.usage is None:
-        # It waits for a human, or ended there: nobody but its pause told what it had taken by then.
-        took = msgspec.json.decode(record.get("spent", b"{}"), type=TurnOutcome)
-        outcome = msgspec.structs.replace(outcome, usage=took.usage, cost=took.cost, model=took.model)
+    state = TurnState(text(record["state"]))
+    made = [call for call in ledger if call.outcome != "intended"]
+    took = spent(made) if made or state in TERMINAL_STATES else None
     return Turn(
         turn_id=turn_id,
         conversation_id=text(record["conversation_id"]),
-        state=TurnState(text(record["state"])),
+        state=state,
         answer=outcome.answer,
         error=outcome.error,
-        usage=outcome.usage,
-        cost=outcome.cost,
+        usage=took.usage if took else None,
+        cost=took.cost if took else None,
+        estimated_cost=took.estimated if took else None,
         attempts=int(record["attempts"]),
-        model=outcome.model or request.model,
+        model=outcome.model or (made[-1].model if made else None) or request.model,
         metadata=request.metadata,
         created_at=int(record["created_at"]) / 1000,
         finished_at=seconds(record.get("finished_at")),
@@ -167,8 +198,10 @@ def batch(batch_id: str, record: Mapping[str, bytes]) -> Batch:
             output_tokens=count("output_tokens"),
             cached_tokens=count("cached_tokens"),
             reasoning_tokens=count("reasoning_tokens"),
+            estimated=count("estimated") > 0,
         ),
         cost=usd(count("units")),
+        estimated_cost=usd(count("estimated")),
         unpriced_calls=count("unpriced"),
         metadata=defaults.metadata,
         model=defaults.model,
@@ -178,6 +211,7 @@ def batch(batch_id: str, record: Mapping[str, bytes]) -> Batch:
         cancelled_at=seconds(record.get("cancelled_at")),
         finalizing_at=seconds(record.get("finalizing_at")),
         paused_at=seconds(record.get("paused_at")),
+        waits_until=_ahead(seconds(record.get("waits_until"))),
         expires_at=seconds(record.get("expires_at")),
         completion_window=defaults.completion_window,
         endpoint=defaults.endpoint,
@@ -187,7 +221,13 @@ def batch(batch_id: str, record: Mapping[str, bytes]) -> Batch:
         errors=msgspec.json.decode(record["errors"], type=LineErrors) if "errors" in record else None,
         saved_calls=count("saved"),
         max_cost=defaults.max_cost,
+        cache_ttl=defaults.cache_ttl or None,
     )
+
+
+def _ahead(moment: float | None) -> float | None:
+    """None for what is past."""
+    return moment if moment is not None and moment > time.time() else None
 
 
 def settled(calls: Sequence[ProviderCall]) -> list[Argument]:
@@ -205,26 +245,25 @@ def sums(calls: Sequence[ProviderCall]) -> list[Argument]:
     for call in calls:
         amounts = _amounts(call)
         for name, amount in zip(amounts[::2], amounts[1::2], strict=True):
-            measure = str(name).rpartition("|")[2]
+            measure = str(name).rpartition("|")[2].removeprefix(LOST)
             taken[measure] = taken.get(measure, 0) + int(amount)
     return [part for measure, amount in taken.items() if measure in _SUMMED for part in (measure, amount)]
 
 
 def _amounts(call: ProviderCall) -> list[Argument]:
-    if call.outcome == "lost":
-        # Its estimate stands in its row; the totals hold what was reported.
-        return [f"{call.provider}||calls:lost", 1]
     usage = call.usage or Usage()
-    # A model that never answered may be a caller's invention: it gets no field of its own.
-    spoke = call.outcome == "ok" or usage.input_tokens or usage.output_tokens
+    # A model that has refused may be a caller's invention: it gets no field of its own.
+    spoke = call.outcome in ("ok", "lost") or usage.input_tokens or usage.output_tokens
     prefix = f"{call.provider}|{call.model if spoke else ''}|"
     counted = {
-        f"calls:{call.outcome}": 1,
         "input": usage.input_tokens,
         "output": usage.output_tokens,
         "cached": usage.cached_tokens,
         "reasoning": usage.reasoning_tokens,
         "units": units(call.cost),
-        "unpriced": int(call.cost is None and call.outcome == "ok"),
+        "estimated": units(call.cost) if usage.estimated else 0,
+        "unpriced": int(_unpriced(call)),
     }
-    return [part for name, amount in counted.items() if amount for part in (prefix + name, amount)]
+    kind = LOST if call.outcome == "lost" else ""
+    measured = [part for name, amount in counted.items() if amount for part in (prefix + kind + name, amount)]
+    return [f"{prefix}calls:{call.outcome}", 1, *measured]

@@ -13,9 +13,11 @@ from worker.contract.batch.line_schemas import Endpoint, LineErrors, LineRespons
 
 TURN_VERSION: Final = 1
 CONVERSATION_VERSION: Final = 1
-BATCH_VERSION: Final = 3
+BATCH_VERSION: Final = 4
+TURNS_BATCH_VERSION: Final = 3
+"""Of items that continue conversations, and of no file."""
 INDEPENDENT_BATCH_VERSION: Final = 2
-"""Of a batch without conversations, which an older worker can run, too."""
+"""Of a batch without conversations or answers of earlier ones, which an older worker can run, too."""
 
 MAX_BATCH_ITEMS: Final = 50_000
 DEFAULT_MEMORY_K: Final = 20
@@ -123,7 +125,10 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn as callers see it. Times are Unix seconds, `cost` is USD or None where a price is unknown."""
+    """A turn as callers see it. Times are Unix seconds, `cost` is USD or None where a price is unknown.
+
+    `usage` and `cost` are those of all its provider calls, also of attempts that died.
+    """
 
     turn_id: str
     conversation_id: str
@@ -132,6 +137,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     error: TurnFailure | None = None
     usage: Usage | None = None
     cost: Decimal | None = None
+    estimated_cost: Decimal | None = None
+    """The part of `cost` that no provider reported: answers that were stopped, attempts that died."""
     attempts: int = 0
     model: str | None = None
     metadata: dict[str, str] | None = None
@@ -192,6 +199,10 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     """How many of the turns were running."""
     schedules: int = 0
     """How many schedules posted to it."""
+    items: int = 0
+    """How many items of batches were of it; their rows say `conversation_erased`."""
+    files: list[str] = []
+    """Files of batches with lines of it, which stay until they are deleted."""
 
 
 class ConversationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -310,6 +321,9 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What is asked twice is answered once, whatever the temperature."""
     max_cost: Decimal | None = None
     """USD that the batch's provider calls may cost together; an item that has no room left fails."""
+    cache_ttl: int | msgspec.UnsetType | None = msgspec.UNSET
+    """Seconds: what an earlier batch was answered no longer ago is not asked again, and what is answered now
+    is kept for so long. Left out where it is stored, so that an older worker can read all other batches."""
     system_prompt: str | None = None
     model: str | None = None
     temperature: float | None = None
@@ -318,7 +332,7 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metadata: dict[str, str] | None = None
 
 
-class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
+class BatchRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one item, `index` counting from 0 in input order. A line of a file has a `response`."""
 
     index: int
@@ -334,6 +348,8 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     response: LineResponse | None = None
     deduplicated: int | None = None
     """The index of the item that asked the same and was answered for both."""
+    cached: bool = False
+    """The answer is one that an earlier batch was given."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -346,6 +362,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     usage: Usage = Usage()
     cost: Decimal = Decimal(0)
+    estimated_cost: Decimal = Decimal(0)
+    """The part of `cost` that no provider reported."""
     unpriced_calls: int = 0
     metadata: dict[str, str] | None = None
     model: str | None = None
@@ -355,6 +373,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: float | None = None
     cancelled_at: float | None = None
     paused_at: float | None = None
+    waits_until: float | None = None
+    """Until then no item begins, because a budget has no room."""
     expires_at: float | None = None
     completion_window: str | None = None
     endpoint: str | None = None
@@ -365,5 +385,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Why a batch that came as a file has failed."""
     max_cost: Decimal | None = None
     saved_calls: int = 0
-    """How many items were answered by the answer to another one."""
+    """How many items were answered by the answer to another one, of this batch or of an earlier one."""
+    cache_ttl: int | None = None
     replayed: bool = False

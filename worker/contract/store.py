@@ -91,6 +91,8 @@ class Claim(NamedTuple):
     """How many messages of the conversation stand before the window."""
     summary: str | None = None
     """What was before the window, where the conversation remembers that."""
+    lives: float | None = None
+    """Seconds that the conversation is kept after its last turn's end; None is for ever."""
 
 
 class Finished(NamedTuple):
@@ -100,6 +102,15 @@ class Finished(NamedTuple):
     following: str | None
     rolled_back: bool = False
     """Refused because the turn is to be forgotten; it has to be ended as cancelled."""
+
+
+class Left(NamedTuple):
+    """A turn's request, its conversation's settings and latest messages, and its own latest events."""
+
+    request: TurnRequest
+    settings: ConversationSettings
+    window: list[StoredMessage]
+    events: list[Event]
 
 
 class TurnStore(Upkeep):
@@ -154,7 +165,14 @@ class TurnStore(Upkeep):
 
     async def turn(self, turn_id: str, tenant: str) -> Turn:
         """Raises NotFound when the tenant has no such turn."""
-        return records.turn(turn_id, await self._record(turn_id, tenant))
+        # The ledger last: of a turn that is over it has every call by then.
+        stored, rows = await self.connection.commands(
+            [("HGETALL", self.keys.turn(turn_id)), ("HGETALL", self.keys.ledger(turn_id))]
+        )
+        record = records.fields(stored)
+        if record.get("tenant") != tenant.encode():
+            raise NotFound(f"turn {turn_id!r} does not exist")
+        return records.turn(turn_id, record, records.calls(rows))
 
     async def request(self, turn_id: str) -> TurnRequest:
         """What was asked for; raises NotFound."""
@@ -183,14 +201,14 @@ class TurnStore(Upkeep):
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
         fence, attempt, suspect, now, created, body, settings, memory_k, window, *rest = rest
-        paused, answer, stop, before, summary = rest
+        paused, answer, stop, before, summary, lives_ms = rest
         return Claim(
             place, token, int(fence), int(attempt), bool(suspect), (int(now) - int(created)) / 1000,
             msgspec.json.decode(body, type=TurnRequest),
             msgspec.json.decode(settings, type=ConversationSettings), int(memory_k),
             [msgspec.json.decode(message, type=StoredMessage) for message in window], self.log(turn_id),
             msgspec.json.decode(paused, type=Paused) if paused else None, answer.decode(),
-            stop.decode() or None, before, summary.decode() or None,
+            stop.decode() or None, before, summary.decode() or None, lives_ms / 1000 or None,
         )  # fmt: skip
 
     def log(self, turn_id: str) -> Log:
@@ -242,8 +260,7 @@ class TurnStore(Upkeep):
         arguments: list[Argument] = [
             claim.place.turn_id, claim.fence, records.encode(paused), paused.question.question_id,
             claim.log.channel, self._keep, int(self.settings.action_timeout_seconds * 1000), position,
-            len(calls), len(events), records.encode(records.spent(paused.calls)),
-            *records.settled(calls), *events,
+            len(calls), len(events), *records.settled(calls), *events,
         ]  # fmt: skip
         answer = await self._transition("pause", claim.place, arguments)
         return answer.decode()  # type: ignore[no-any-return]
@@ -331,30 +348,26 @@ class TurnStore(Upkeep):
             raise Conflict(f"turn {turn_id!r} is {following.decode()} by now", code="turn_changed")
         return following.decode() or None
 
-    async def left_behind(self, place: Place) -> tuple[TurnRequest, list[StoredMessage], list[Event]]:
-        """A turn's request, the memory it was given, and its latest events: what a dead attempt leaves."""
+    async def left_behind(self, place: Place) -> Left:
+        """What a dead attempt leaves."""
         keys = self.keys
-        body, window, events = await self.connection.commands(
+        body, settings, window, events = await self.connection.commands(
             [
                 ("HGET", keys.turn(place.turn_id), "body"),
+                ("HGET", keys.conversation(*place[1:]), "settings"),
                 ("LRANGE", keys.messages(*place[1:]), -DEFAULT_MEMORY_K, -1),
                 ("LRANGE", keys.log(place.turn_id), -LATEST_EVENTS, -1),
             ]
         )
-        return (
+        return Left(
             msgspec.json.decode(body, type=TurnRequest),
+            msgspec.json.decode(settings, type=ConversationSettings),
             [msgspec.json.decode(message, type=StoredMessage) for message in window],
             [decode_event(event) for event in events],
         )
 
     async def _transition(self, script: str, place: Place, arguments: Sequence[Argument]) -> Any:
         return await self.connection.run(script, self.keys.of_turn(*place), arguments)
-
-    async def _record(self, turn_id: str, tenant: str) -> dict[str, bytes]:
-        record = records.fields(await self.connection.command("HGETALL", self.keys.turn(turn_id)))
-        if record.get("tenant") != tenant.encode():
-            raise NotFound(f"turn {turn_id!r} does not exist")
-        return record
 
 
 def new_place(tenant: str, conversation_id: str) -> Place:
@@ -367,6 +380,11 @@ def keyed_place(tenant: str, conversation_id: str | None, key: str) -> Place:
     digest = hashlib.sha256("\x00".join((tenant, conversation_id or "", key)).encode()).hexdigest()
     conversation = conversation_id or digest[20:36]
     return Place(f"{shard_of(tenant, conversation):02d}{digest[:20]}", tenant, conversation)
+
+
+def item_place(tenant: str, conversation_id: str, batch_id: str, index: int, retried: int) -> Place:
+    """The turn that an item of a batch is; each time it is run again it is another one."""
+    return keyed_place(tenant, conversation_id, f"{batch_id}.{index}.{retried}")
 
 
 def new_token() -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import msgspec
-
 from aiforge.core.types import ProviderCall
 from worker.contract import records
 from worker.contract.keys import Keys, is_batch, shard_of_id
@@ -18,17 +16,21 @@ from worker.contract.settings import ContractSettings
 WAKE_MS: Final = 5_000
 """How long a sent wake-up may take before the reaper sends another."""
 LONGEST_WAKE_MS: Final = 60_000
+LOOK_MS: Final = 1_000
+"""After how long a reaper looks again at ready work that it has not woken: none seemed to be missing."""
 REAPER_LOCK_MS: Final = 2_000
 REAP_LIMIT: Final = 500
+WAKE_LIMIT: Final = 100
+"""Ready works of a shard that are looked at in one round."""
 
 
 class Overdue(NamedTuple):
-    """What a reaper found on one shard: leases that ran out, work to wake, turns and files whose time has
-    come, and schedules that are due."""
+    """What a reaper found on one shard: how many works are ready, leases that ran out, work to wake, turns
+    and files whose time has come, and schedules that are due."""
 
+    ready: int
     expired: list[str]
     due: list[str]
-    ready: int
     timed: list[str]
     schedules: list[str]
 
@@ -64,9 +66,12 @@ class Upkeep:
         return [work.decode() for reply in replies for work in checked(reply)]
 
     async def reap(self, shards: Sequence[int], owner: str) -> list[Overdue]:
-        """List what is overdue on the shards whose reaper is, or now becomes, `owner`."""
+        """List what is overdue on the shards whose reaper is, or now becomes, `owner`.
+
+        Of the others only how much work is ready there is told: one queue serves them all.
+        """
         keys = self.keys
-        arguments: list[Argument] = [owner, REAPER_LOCK_MS, REAP_LIMIT, WAKE_MS, LONGEST_WAKE_MS]
+        arguments: list[Argument] = [owner, REAPER_LOCK_MS, REAP_LIMIT, WAKE_LIMIT, LOOK_MS]
         replies = await self.connection.run_many(
             [
                 (
@@ -75,7 +80,6 @@ class Upkeep:
                         keys.reaper(shard),
                         keys.leases(shard),
                         keys.ready(shard),
-                        keys.wakes(shard),
                         keys.due(shard),
                         keys.crons(shard),
                     ],
@@ -85,10 +89,23 @@ class Upkeep:
             ]
         )
         return [
-            Overdue(_texts(reply[0]), _texts(reply[1]), reply[2], _texts(reply[3]), _texts(reply[4]))
-            for reply in map(checked, replies)
-            if reply
+            Overdue(ready, *(map(_texts, lists) if lists else ([], [], [], [])))
+            for ready, *lists in map(checked, replies)
         ]
+
+    async def woken(self, works: Sequence[str]) -> None:
+        """Note that ready work was woken again; the same work is due again ever later."""
+        shards: dict[int, list[Argument]] = {}
+        for work in works:
+            shards.setdefault(shard_of_id(work), [WAKE_MS, LONGEST_WAKE_MS]).append(work)
+        replies = await self.connection.run_many(
+            [
+                ("woken", [self.keys.ready(shard), self.keys.wakes(shard)], arguments)
+                for shard, arguments in shards.items()
+            ]
+        )
+        for reply in replies:
+            checked(reply)
 
     async def ledger(
         self, owner: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
@@ -103,9 +120,8 @@ class Upkeep:
         await self.connection.run("ledger", names, arguments)
 
     async def calls(self, owner: str) -> list[ProviderCall]:
-        """The provider calls of a turn or batch."""
-        rows = records.fields(await self.connection.command("HGETALL", self.keys.ledger(owner)))
-        return [msgspec.json.decode(row, type=ProviderCall) for row in rows.values()]
+        """The provider calls of a turn or batch, the oldest first."""
+        return records.calls(await self.connection.command("HGETALL", self.keys.ledger(owner)))
 
     async def presence(self, worker: str, alive_seconds: float) -> None:
         await self.connection.run("presence", [self.keys.workers()], [worker, int(alive_seconds * 1000)])

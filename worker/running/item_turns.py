@@ -9,13 +9,18 @@ import logging
 import time
 from typing import Final, NamedTuple, Protocol
 
-from aiforge.core.types import AIForgeError, ConfigError, ProviderCall
+import msgspec
+
+from aiforge.core import line_bodies
+from aiforge.core.deltas import Completion
+from aiforge.core.types import AIForgeError, ConfigError, ProviderCall, Usage
 from worker.contract import records
 from worker.contract.batch.batches import Slice
+from worker.contract.batch.line_schemas import LineResponse
 from worker.contract.errors import Conflict, Gone, NotFound, Unavailable
 from worker.contract.readers import Reader
 from worker.contract.schemas import BatchItem, Turn, TurnRequest, TurnState
-from worker.contract.store import Place, TurnStore, keyed_place
+from worker.contract.store import Place, TurnStore, item_place
 from worker.patience import patiently
 from worker.suspects.quarantine import Wakes
 
@@ -69,8 +74,7 @@ class ItemTurns:
     async def run(self, taken: Slice, index: int, item: BatchItem) -> TurnEnded:
         """Raises ConversationErasedError. Repeated, also elsewhere, it finds the same turn again."""
         assert item.conversation is not None
-        key = f"{taken.batch_id}.{index}.{taken.retried}"
-        place = keyed_place(taken.tenant, item.conversation, key)
+        place = item_place(taken.tenant, item.conversation, taken.batch_id, index, taken.retried)
         request = _request(taken, item)
         digest = hashlib.sha256(records.encode(request)).hexdigest()[:32]
         failure: AIForgeError | None = None
@@ -113,6 +117,16 @@ class ItemTurns:
             following = await patiently(lambda: self._store.cancel(place, expected=turn.state))
             if following is not None:
                 self._waker.wake(following)
+
+
+def line_response(endpoint: str, turn: Turn) -> LineResponse:
+    """The answer of a turn that is a line of a file, in the words of the endpoint that it is for."""
+    said = Completion(
+        text=turn.answer or "", tool_calls=[], usage=turn.usage or Usage(), finish_reason="stop",
+        model=turn.model or "",
+    )  # fmt: skip
+    body = msgspec.Raw(records.encode(line_bodies.reply(endpoint, said, turn.turn_id)))
+    return LineResponse(status_code=200, request_id=turn.turn_id, body=body)
 
 
 def _request(taken: Slice, item: BatchItem) -> TurnRequest:

@@ -11,15 +11,15 @@ from typing import TypeVar
 
 import msgspec
 
-from aiforge.core import completions
 from aiforge.core.completions import Answer
-from aiforge.core.events import Event
-from aiforge.core.types import AIForgeError, ConfigError, ProviderCall, Usage
+from aiforge.core.types import AIForgeError, ProviderCall, Usage
 from aiforge.modules.chat.agent import TurnResult
 from worker import metrics
 from worker.calls import ledger
 from worker.calls.ledger import Recorder
 from worker.calls.lost import lost_items
+from worker.calls.purse import BudgetExceededError
+from worker.contract.batch.answers import AnswerStore, KeptAnswer
 from worker.contract.batch.batches import BatchStore, Slice, Stored
 from worker.contract.batch.line_schemas import LineItem, LineResponse
 from worker.contract.batch.share import Share
@@ -33,8 +33,8 @@ from worker.contract.schemas import (
 )
 from worker.contract.store import Refused, TurnStore, new_token
 from worker.patience import patiently
-from worker.running import engine
-from worker.running.item_turns import ItemTurns, Runs, TurnEnded
+from worker.running.item_turns import ItemTurns, Runs, TurnEnded, line_response
+from worker.running.reuse import Reuse
 from worker.running.sharing import Offers
 from worker.running.specs import Specs
 from worker.running.steps import Steps
@@ -70,7 +70,7 @@ class SliceRunner:
         self._quarantine = quarantine
         self._draining = draining
         self._share = Share(batches.connection, batches.settings)
-        self._steps = Steps(batches=batches, waker=waker)
+        self._steps = Steps(batches=batches, waker=waker, foreign=specs.foreign)
         self._turns = ItemTurns(store, turns, waker)
         self._items = Items(store=store, batches=batches, specs=specs, waker=waker, turns=self._turns)
 
@@ -84,18 +84,18 @@ class SliceRunner:
         chat waits for a slot the work goes back behind it, by a wake-up.
         """
         following: str | None = batch_id
-        while following is not None and not self._draining():
-            following = await self._run(following)
-            if following is not None and await self._chats_wait():
+        while not self._draining():
+            taken = await self._claim(following)
+            if taken is None:
+                return
+            following, kept = await self._run(taken)
+            if not kept or await self._chats_wait():
                 break
         if following is not None:
             self._waker.wake(following)
 
-    async def _run(self, batch_id: str) -> str | None:
-        """One slice; returns its batch when that has more."""
-        taken = await self._claim(batch_id)
-        if taken is None:
-            return None
+    async def _run(self, taken: Slice) -> tuple[str | None, bool]:
+        """The slice's batch when that has more, and whether this slot may go on."""
         metrics.QUEUE_SECONDS.labels(_LANE).observe(taken.waited)
         with (
             metrics.IN_FLIGHT.labels(_LANE).track_inprogress(),
@@ -103,14 +103,15 @@ class SliceRunner:
         ):
             if taken.start < 0:
                 await self._steps.run(taken, held)
-                return None
-            if taken.suspect and not _is_turn(taken):
+                more = False
+            elif taken.suspect and not _is_turn(taken):
                 more = await self._apart(taken, held)
             else:
                 more = await self._items.run(taken, held)
-        return taken.batch_id if more else None
+            kept = held.reason is None
+        return (taken.batch_id if more else None), kept
 
-    async def _claim(self, named: str) -> Slice | None:
+    async def _claim(self, named: str | None) -> Slice | None:
         """A slice of whichever batch is next and has one, at last of the named one."""
         refused: set[str] = set()
         while (picked := await self._share.pick()) is not None and picked.batch_id not in refused:
@@ -120,6 +121,8 @@ class SliceRunner:
             refused.add(picked.batch_id)
             over = taken.why == "gone" or taken.detail in BATCH_OVER
             await self._share.leave(picked.batch_id, picked.tenant, for_good=over)
+        if named is None:
+            return None
         taken = Refused("refused", "") if named in refused else await self._take(named)
         if isinstance(taken, Refused):
             metrics.DROPPED.labels(taken.why).inc()
@@ -167,6 +170,8 @@ class Items:
         self._specs = specs
         self._waker = waker
         self._offers = Offers(batches, waker)
+        kept = AnswerStore(batches.connection, batches.settings)
+        self._reuse = Reuse(kept, batches.settings.lease_seconds)
 
     async def run(self, taken: Slice, held: Held) -> bool:
         """Whether the batch has more to hand out."""
@@ -179,8 +184,8 @@ class Items:
         for position, (index, item) in enumerate(taken.items, start=1):
             recorder = ledger.of_item(self._store, taken, index, self._specs)
             row = await self._item(taken, index, item, recorder, held)
-            if row is None:
-                await self.hand_back(taken, recorder.take())
+            if not isinstance(row, BatchRow):
+                await self.hand_back(taken, recorder.take(), again_in=row)
                 return False
             over = position == len(taken.items)
             stored = await self._store_rows(taken, [row], recorder.take(), over=over)
@@ -205,7 +210,7 @@ class Items:
         if ended is None or isinstance(ended, Unavailable):
             await self.hand_back(taken, [])
             return False
-        row = _turn_row(index, item, ended, time.perf_counter() - began)
+        row = _turn_row(index, item, ended, time.perf_counter() - began, taken.defaults.endpoint)
         calls = ended.calls if isinstance(ended, TurnEnded) else []
         return await self._go_on(taken, await self._store_rows(taken, [row], [], over=True, turn_calls=calls))
 
@@ -219,29 +224,26 @@ class Items:
 
     async def _item(
         self, taken: Slice, index: int, item: BatchItem | LineItem, recorder: Recorder, held: Held
-    ) -> BatchRow | None:
-        """The item's row, or None when this worker has to let go of the slice."""
+    ) -> BatchRow | float | None:
+        """The item's row, or None when this worker has to let go of the slice; where a budget has no room yet
+        the seconds until there may be some."""
         began = time.perf_counter()
         ended = await _followed(asyncio.create_task(self._answer(taken, index, item, recorder)), held)
         if ended is None:
             return None
+        nothing_paid = not any(call.usage for call in recorder.made)
+        if isinstance(ended, BudgetExceededError) and ended.again_in is not None and nothing_paid:
+            return ended.again_in
         seconds = time.perf_counter() - began
         metrics.TURN_SECONDS.labels(_LANE).observe(seconds)
         return _row(index, item, ended, recorder, seconds)
 
     async def _answer(
         self, taken: Slice, index: int, item: BatchItem | LineItem, recorder: Recorder
-    ) -> TurnResult | Answer:
+    ) -> TurnResult | Answer | KeptAnswer:
         if isinstance(item, LineItem):
-            return await completions.answer(self._specs.of_line(taken, item), recorder)
-        spec = self._specs.of_item(taken, index, item)
-        # An item is a conversation of its own.
-        result = await engine.answer(spec, spec.turn_id, emit=_ignore, recorder=recorder)
-        if result.pending is not None:
-            raise ConfigError(
-                f"tool {result.pending.tool!r} asks a human, which an item of a batch cannot do"
-            )
-        return result
+            return await self._reuse.line(taken, index, self._specs.of_line(taken, item), recorder)
+        return await self._reuse.item(taken, index, item, self._specs.of_item(taken, index, item), recorder)
 
     async def _store_rows(
         self,
@@ -264,9 +266,14 @@ class Items:
             await self._offers.join(taken.batch_id)
         return stored.more
 
-    async def hand_back(self, taken: Slice, calls: list[ProviderCall]) -> None:
+    async def hand_back(
+        self, taken: Slice, calls: list[ProviderCall], *, again_in: float | None = None
+    ) -> None:
+        """`again_in`: in how many seconds there is work for others, None for at once."""
         try:
-            answer = await self._batches.release(taken.batch_id, taken.start, taken.fence, calls=calls)
+            answer = await self._batches.release(
+                taken.batch_id, taken.start, taken.fence, calls=calls, again_in=again_in
+            )
         except Unavailable:
             _log.warning("slice_not_handed_back", extra={"batch": taken.batch_id})
             return
@@ -274,7 +281,7 @@ class Items:
             metrics.TURNS.labels(_LANE, "handed_back").inc()
         else:
             metrics.TURNS.labels(_LANE, "lost" if answer == "refused" else "cancelled").inc()
-        if answer != "refused":
+        if answer != "refused" and again_in is None:
             await self._offers.join(taken.batch_id)
             self._waker.wake(taken.batch_id)
 
@@ -294,7 +301,9 @@ async def _followed(task: asyncio.Task[T], held: Held) -> T | BaseException | No
     return None if task.cancelled() else task.exception() or task.result()
 
 
-def _turn_row(index: int, item: BatchItem, ended: TurnEnded | BaseException, seconds: float) -> BatchRow:
+def _turn_row(
+    index: int, item: BatchItem, ended: TurnEnded | BaseException, seconds: float, endpoint: str | None
+) -> BatchRow:
     turn = calls = error = None
     match ended:
         case TurnEnded():
@@ -309,20 +318,21 @@ def _turn_row(index: int, item: BatchItem, ended: TurnEnded | BaseException, sec
         index=index,
         id=item.id,
         status="error" if error else "ok",
-        answer=turn.answer if turn and not error else None,
+        answer=turn.answer if turn and not error and not endpoint else None,
         error=error,
         model=turn.model if turn else None,
         usage=turn.usage if turn else None,
         cost=turn.cost if turn else None,
         latency_ms=round(seconds * 1000, 1),
         attempts=len(calls or []),
+        response=line_response(endpoint, turn) if turn and endpoint and not error else None,
     )
 
 
 def _row(
     index: int,
     item: BatchItem | LineItem,
-    ended: TurnResult | Answer | BaseException,
+    ended: TurnResult | Answer | KeptAnswer | BaseException,
     recorder: Recorder,
     seconds: float,
 ) -> BatchRow:
@@ -330,6 +340,8 @@ def _row(
     match ended:
         case TurnResult():
             answer = ended.answer
+        case KeptAnswer():
+            answer, response = ended.answer, ended.response
         case Answer():
             response = LineResponse(
                 status_code=ended.status, request_id=ended.request_id, body=msgspec.Raw(ended.body)
@@ -349,12 +361,13 @@ def _row(
         status="error" if error else "ok",
         answer=answer,
         error=error,
-        model=made[-1].model if made else None,
+        model=ended.model if isinstance(ended, KeptAnswer) else made[-1].model if made else None,
         usage=sum((call.usage for call in paid if call.usage is not None), Usage()) if paid else None,
         cost=_sum([call.cost for call in paid]),
         latency_ms=round(seconds * 1000, 1),
         attempts=len(made),
         response=response,
+        cached=isinstance(ended, KeptAnswer),
     )
 
 
@@ -377,7 +390,3 @@ def _sum(costs: list[Decimal | None]) -> Decimal | None:
     """None when any of them is unknown: unknown is not zero."""
     known = [cost for cost in costs if cost is not None]
     return sum(known, Decimal(0)) if len(known) == len(costs) else None
-
-
-def _ignore(_event: Event) -> None:
-    """Items do not stream."""

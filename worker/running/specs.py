@@ -9,13 +9,15 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from aiforge.core.completions import Request
+from aiforge.core.custom import DEFAULT_MODEL
 from aiforge.core.deltas import CallParams
 from aiforge.core.fallbacks import Fallbacks
 from aiforge.core.gate import Gate
+from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.prompts import resolve_prompt
 from aiforge.core.providers import create_model
-from aiforge.core.router import choose_model, own_prices
+from aiforge.core.router import choose_model, default_model, own_prices
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError, ProviderCall
 from aiforge.core.windows import WindowFinder
@@ -141,10 +143,20 @@ class Specs:
             model_name=name,
             max_retries=settings.MAX_RETRIES,
             seconds=settings.TURN_TIMEOUT,
-            prices=own_prices(settings),
+            prices=self.prices,
             gate=self._gate.items if self._gate else None,
             fallbacks=self._whom_else(named=True),
         )
+
+    @property
+    def foreign(self) -> str | None:
+        """The provider, where lines of files have to be read for it; None where they go out as they came."""
+        settings = self._settings
+        try:
+            model = self._model(settings.MODEL or default_model(settings.PROVIDER) or DEFAULT_MODEL)
+        except ConfigError:
+            return settings.PROVIDER
+        return None if isinstance(model, OpenAIChat) else settings.PROVIDER
 
     def _whom_else(self, *, named: bool) -> Fallbacks | None:
         """Whom to ask after the model; one that a request has `named` itself is not given up for another."""

@@ -38,7 +38,9 @@ _log = logging.getLogger(__name__)
 class Steps:
     """Runs steps that are held."""
 
-    def __init__(self, *, batches: BatchStore, waker: Wakes) -> None:
+    def __init__(self, *, batches: BatchStore, waker: Wakes, foreign: str | None) -> None:
+        """`foreign` is the provider, where it does not speak OpenAI's wire format."""
+        self._foreign = foreign
         self._batches = batches
         self._steps = BatchSteps(batches)
         self._files = FileStore(batches.connection, batches.settings)
@@ -60,7 +62,7 @@ class Steps:
             metrics.TURNS.labels(_LANE, "failed").inc()
 
     async def _validate(self, step: Slice) -> None:
-        lines, splitter, offset = Lines(step.defaults), Splitter(), 0
+        lines, splitter, offset = Lines(step.defaults, self._foreign), Splitter(), 0
         assert step.defaults.input_file_id is not None
         pieces = self._files.read(step.defaults.input_file_id, step.tenant)
         try:
@@ -71,7 +73,7 @@ class Steps:
             offset = await self._add(step, offset, lines, splitter.close())
         except NotFound:
             lines.refuse("input_file_gone", "the input file was deleted")
-        state = await patiently(lambda: self._steps.begin(step, offset, lines.failed))
+        state = await patiently(lambda: self._steps.begin(step, offset, lines.failed, turns=lines.turns))
         if state in ("in_progress", "finalizing"):
             await self._offers.offer(step.batch_id)
         elif state == "missing":

@@ -30,7 +30,7 @@ from worker.calls import ledger
 from worker.calls.ledger import Recorder
 from worker.calls.lost import lost_calls
 from worker.contract.errors import NotFound, Unavailable
-from worker.contract.records import TurnOutcome, spent
+from worker.contract.records import TurnOutcome
 from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage, TurnFailure, TurnState
 from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
 from worker.patience import patiently
@@ -312,6 +312,7 @@ class Attempt:
     def __init__(self, claim: Claim, recorder: Recorder, flusher: Flusher) -> None:
         self.claim = claim
         self.recorder = recorder
+        recorder.begin(claim)
         if claim.paused is not None:
             recorder.made.extend(claim.paused.calls)
         self.stream = Stream(claim)
@@ -346,6 +347,6 @@ class Attempt:
     def outcome(
         self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None
     ) -> TurnOutcome:
-        """What the turn's record gains; usage and cost are those of this attempt and what it went on from."""
-        took = spent(self.recorder.made)
-        return msgspec.structs.replace(took, answer=answer, error=error, model=model or took.model)
+        """What the turn's record gains."""
+        made = self.recorder.made
+        return TurnOutcome(answer=answer, error=error, model=model or (made[-1].model if made else None))

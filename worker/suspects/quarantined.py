@@ -17,10 +17,9 @@ import uvloop
 
 from worker import metrics
 from worker.calls import ledger
-from worker.calls.gate import ProviderGate, renew
+from worker.calls.gate import ProviderGate, providers_of, renew
 from worker.calls.purse import Purses
 from worker.contract.batch.batches import BatchStore, Slice
-from worker.contract.calls.providers import Providers
 from worker.contract.logs import Forward, logger
 from worker.contract.server.connection import Connection
 from worker.contract.store import Claim, TurnStore, new_token
@@ -78,7 +77,7 @@ async def _run(job: Job, line: Line, lines: Iterable[bytes]) -> None:
 
 async def _work(job: Job, connection: Connection, line: Line, held: Held) -> str | None:
     """Returns the conversation's next turn when this one ended."""
-    providers = Providers(connection, job.settings.namespace, batch_share=job.settings.batch_share)
+    providers = providers_of(job.settings, connection)
     gate = ProviderGate(providers, new_token(), job.library, job.settings.limits, hears=False)
     purses = Purses(connection, job.settings, job.library)
     places = asyncio.create_task(keep_up("places", lambda: renew(gate, providers)), name="places")

@@ -16,6 +16,7 @@ from worker.contract.errors import NotFound, Unavailable
 from worker.contract.keys import SHARDS, is_batch, is_file_id
 from worker.contract.schemas import Lane
 from worker.contract.store import TurnStore
+from worker.contract.wakeups.knock import Knocker
 from worker.contract.wakeups.wake import Waker
 from worker.running.sharing import Offers
 from worker.upkeep.schedules import Schedules
@@ -36,7 +37,7 @@ class Reaper:
         *,
         schedules: Schedules,
         purses: Purses,
-        waker: Waker,
+        waker: Waker | Knocker,
     ) -> None:
         self._worker = worker
         self._store = store
@@ -72,14 +73,16 @@ class Reaper:
             await self._wake(due, ready=sum(shard.ready for shard in found))
 
     async def _wake(self, due: list[str], ready: int) -> None:
-        """Never more wake-ups than work that none is on its way for."""
+        """Never more wake-ups than work that none is on its way for; what gets none is due again soon."""
         depth = await self._waker.depth()
-        turns = [work for work in due if not is_batch(work)]
         missing = max(0, ready - depth[Lane.CHAT])
-        for turn_id in turns[:missing]:
+        turns = [work for work in due if not is_batch(work)][:missing]
+        batches = [work for work in due if is_batch(work)]
+        await self._store.woken([*turns, *batches])
+        for turn_id in turns:
             metrics.REAPED.labels("wake").inc()
             self._waker.wake(turn_id)
-        for batch_id in (work for work in due if is_batch(work)):
+        for batch_id in batches:
             await self._offers.join(batch_id)
             times = max(0, await self._batches.waiting(batch_id) - depth[Lane.BATCH])
             metrics.REAPED.labels("wake").inc(times)

@@ -15,7 +15,7 @@ from typing import Final
 
 from worker import metrics
 from worker.contract.client import TurnClient
-from worker.contract.errors import ContractError, Unavailable
+from worker.contract.errors import ContractError, InvalidInput, Unavailable
 from worker.contract.keys import keyed_batch_id
 from worker.contract.schedule.schedules import Owed, fire_key
 from worker.contract.schedule.schemas import Fire
@@ -52,15 +52,22 @@ class Schedules:
         # Only the tick that a schedule stands at is fired: an erasure leaves a tombstone for its turn.
         if steps[0] != owed.expected and not await self._advance(owed, owed.expected, steps[0], None):
             return
+        before = schedule.last_fire
         for tick, then in zip(ticks, steps[1:], strict=True):
-            if not await self._advance(owed, tick, then, await self._post(owed, tick)):
+            fire = await self._post(owed, tick)
+            if not await self._advance(owed, tick, then, fire):
                 return
+            _tell(schedule.schedule_id, before, fire)
+            before = fire
 
     async def _advance(self, owed: Owed, expected: int, following: int | None, fire: Fire | None) -> bool:
         advanced = await self._client.schedules.advance(owed, expected, following, fire)
         if fire is not None:
             outcome = "refused" if fire.error else "posted"
             metrics.FIRES.labels(outcome if advanced else "repeated").inc()
+        conversation_id = owed.schedule.conversation_id
+        if following is not None and conversation_id is not None:
+            await self._client.keep_budgets(conversation_id, following, tenant=owed.tenant)
         return advanced
 
     async def _post(self, owed: Owed, tick: int) -> Fire:
@@ -82,5 +89,21 @@ class Schedules:
         except Unavailable:
             raise
         except ContractError as error:
-            _log.info("schedule_refused", extra={"schedule": schedule.schedule_id, "reason": error.code})
             return Fire(tick=tick, error=TurnFailure(error.code, str(error), error.retryable))
+
+
+def _tell(schedule_id: str, before: Fire | None, fire: Fire) -> None:
+    """Log where a schedule begins to be refused, is refused for another reason, or is taken again."""
+    if _reason(fire) == _reason(before):
+        return
+    if fire.error is None:
+        _log.info("schedule_taken_again", extra={"schedule": schedule_id})
+    else:
+        _log.warning("schedule_refused", extra={"schedule": schedule_id, "reason": fire.error.code})
+
+
+def _reason(fire: Fire | None) -> str | None:
+    """Why a tick was refused, without the figures that change with each."""
+    if fire is None or fire.error is None:
+        return None
+    return fire.error.message if fire.error.code == InvalidInput.code else fire.error.code

@@ -88,6 +88,7 @@ class _Turn:
         """Calls whose ToolCall event went out, before a pause or since."""
         self.pending: PendingQuestion | None = None
         self.iteration_limit = False
+        self.finish = ""
         self.calls = Calls(
             model=spec.model,
             provider=spec.provider,
@@ -151,6 +152,7 @@ async def run_turn(spec: TurnSpec, *, emit: Callable[[Event], None], recorder: R
         calls=turn.calls.settled,
         model=turn.calls.route.model_name,
         pending=turn.pending,
+        finish=turn.finish,
     )
 
 
@@ -299,6 +301,7 @@ async def _ask(node: str, state: ChatAgentState, turn: _Turn) -> dict[str, Any]:
         await turn.budget.look(state["messages"], turn.toolbox.schemas)
     request = _request(state, turn)
     reply = await turn.calls.ask(request, lambda: _request(state, turn))
+    turn.finish = reply.finish
     if turn.budget is not None and reply.usage is not None and not turn.calls.fell_back:
         turn.budget.compare(request.messages, request.tools, reply.usage)
     pending = _with_new_ids([turn.toolbox.read(call) for call in reply.tool_calls], state["messages"])

@@ -9,6 +9,7 @@ from decimal import Decimal
 from time import perf_counter
 from typing import Any, Final
 
+import msgspec
 from langchain_core.language_models import BaseChatModel
 
 from aiforge.core.deltas import (
@@ -213,15 +214,31 @@ class Calls:
             await self._read(request, reply, intended.call_id)
         except asyncio.CancelledError as error:
             if _is_cancelled():
-                self._settle(intended, reply, "aborted", reply.usage or _estimate(request, reply))
+                self._settle(intended, reply, "aborted", reply.usage or self._unseen(request, reply))
                 raise
-            self._settle(intended, reply, "error", _estimate(request, reply), UnavailableError.code)
+            self._settle(intended, reply, "error", self._unseen(request, reply), UnavailableError.code)
             raise UnavailableError("the provider's client gave up the call by itself") from error
         except BaseException as error:
             code = error.code if isinstance(error, AIForgeError) else AIForgeError.code
-            self._settle(intended, reply, "error", _usage_of_failure(request, reply, error), code)
+            self._settle(intended, reply, "error", self._of_failure(request, reply, error), code)
             raise
         self._settle(intended, reply, "ok", reply.usage or _estimate(request, reply))
+
+    def _unseen(self, request: Request, reply: Reply) -> Usage:
+        """Of a call whose end nobody saw: what came of a stream, and of a whole answer a usual one."""
+        usage = _estimate(request, reply)
+        if request.round is not None:
+            return usage
+        answer = min(USUAL_ANSWER, self._params.max_tokens or USUAL_ANSWER)
+        return msgspec.structs.replace(usage, output_tokens=answer)
+
+    def _of_failure(self, request: Request, reply: Reply, error: BaseException) -> Usage:
+        """What a failed call cost: nothing when the provider said no, an estimate when it was at work."""
+        if reply.usage is not None:
+            return reply.usage
+        if reply.text or reply.pieces or isinstance(error, APITimeoutError | StreamCutError):
+            return self._unseen(request, reply)
+        return Usage()
 
     def _most(self, request: Request) -> Usage:
         answer = self._params.max_tokens or LONGEST_ANSWER
@@ -325,12 +342,3 @@ def _is_cancelled() -> bool:
 def _estimate(request: Request, reply: Reply) -> Usage:
     arguments = "".join(piece.arguments for piece in reply.pieces)
     return estimate_usage(request.messages, request.tools, reply.answer + arguments)
-
-
-def _usage_of_failure(request: Request, reply: Reply, error: BaseException) -> Usage:
-    """What a failed call cost: nothing when the provider said no, an estimate when it was at work."""
-    if reply.usage is not None:
-        return reply.usage
-    if reply.text or reply.pieces or isinstance(error, APITimeoutError | StreamCutError):
-        return _estimate(request, reply)
-    return Usage()

@@ -130,3 +130,5 @@ class TurnResult:
     model: str
     pending: PendingQuestion | None = None
     """The turn is paused for this; there is no answer yet."""
+    finish: str = ""
+    """Why the model ended its answer: `stop`, or `length` where it was cut short, and so on."""

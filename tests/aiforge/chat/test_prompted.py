@@ -77,7 +77,9 @@ def test_a_reply_that_is_an_answer(case: str) -> None:
 
 
 @given(
-    arguments=st.dictionaries(st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists)),
+    arguments=st.dictionaries(
+        st.text(), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=8), max_size=4
+    ),
     name=st.from_regex(r"[A-Za-z][\w.-]{0,20}", fullmatch=True),
     marked=st.booleans(),
 )

@@ -106,7 +106,8 @@ def database() -> Iterator[str]:
     if initdb is None or server is None:
         assert not os.environ.get("CI"), "PostgreSQL is not installed"
         pytest.skip("PostgreSQL is not installed")
-    with tempfile.TemporaryDirectory(prefix="aiforge-pg-") as folder:
+    # Not below pytest's folder, which other users may not enter.
+    with tempfile.TemporaryDirectory(prefix="aiforge-pg-", dir="/tmp") as folder:
         user = {"user": "nobody"} if os.geteuid() == 0 else {}
         if user:
             shutil.chown(folder, **user)

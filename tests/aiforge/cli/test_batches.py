@@ -56,6 +56,7 @@ def api(api_process: Start) -> str:
 @pytest.fixture
 def shell(room: Room, api: str) -> Shell:
     (room.folder / "faq.csv").write_text("id,question\n1,Open?\n2,Why?\n3,Why?\n")
+    (room.folder / "talk.csv").write_text("conversation,question\na,Open?\n")
     (room.folder / "lines.jsonl").write_text(LINES)
     return Shell(room, api)
 
@@ -107,17 +108,26 @@ WRONG: Final[dict[tuple[str, ...], tuple[int, str]]] = {
     ("batch", "submit", "lines.jsonl", "--column", "q"): (2, "options of columns are for questions"),
     ("batch", "submit", "lines.jsonl", "--endpoint", "/v1/embeddings"): (1, "endpoint"),
     ("batch", "submit", "faq.csv", "--endpoint", "/v1/responses"): (2, "--endpoint: faq.csv has questions"),
+    ("batch", "submit", "talk.csv", "--max-cost", "2"): (2, "--max-cost: turns of conversations are held"),
+    ("batch", "submit", "faq.csv", "--conversation-column", "who"): (2, "there is no column 'who'"),
+    ("batch", "submit", "faq.csv", "--cache-ttl", "0"): (2, "cache-ttl"),
     ("batch", "submit", "faq.csv", "--max-cost", "much"): (2, "--max-cost: an amount in USD above 0"),
     ("batch", "submit", "faq.csv", "--max-cost", "-1"): (2, "--max-cost: an amount in USD above 0"),
     ("batch", "submit", "faq.csv", "--metadata", "team"): (2, "--metadata: key=value"),
     ("batch", "submit", "faq.csv", "--completion-window", "soon"): (1, "completion_window"),
-    ("batch", "status", "batch_none"): (1, "(code "),
-    ("batch", "export", "batch_1", "-o", "faq.csv"): (2, "faq.csv: is there already"),
-    ("batch", "watch", "batch_1", "-o", "out.txt"): (2, "out.txt: name it .jsonl, .csv or .tsv"),
-    ("batch", "export", "batch_1", "-o", "no/out.csv"): (2, "no/out.csv: there is no such folder"),
+    ("batch", "status", "batch_none"): (2, "BATCH: must be a batch's id"),
+    ("batch", "export", "batch_171f0a93c2d4e5b6a7f809", "-o", "faq.csv"): (2, "faq.csv: is there already"),
+    ("batch", "watch", "batch_171f0a93c2d4e5b6a7f809", "-o", "out.txt"): (
+        2,
+        "out.txt: name it .jsonl, .csv or .tsv",
+    ),
+    ("batch", "export", "batch_171f0a93c2d4e5b6a7f809", "-o", "no/out.csv"): (
+        2,
+        "no/out.csv: there is no such folder",
+    ),
     ("files", "put", "none.jsonl"): (2, "none.jsonl: no such file"),
     ("files", "put", "."): (2, ".: is no file"),
-    ("files", "get", "file-1", "-o", "faq.csv"): (2, "faq.csv: is there already"),
+    ("files", "get", "file-171f0a93c2d4e5b6a7f809", "-o", "faq.csv"): (2, "faq.csv: is there already"),
 }
 
 
@@ -195,6 +205,27 @@ def test_a_batch_is_watched_fetched_and_forgotten(shell: Shell, room: Room, work
     assert shell.run("batch", "export", name, "-o", "table.csv").code == 0
     said = [line["response"]["body"]["choices"][0]["message"]["content"] for line in lines]
     assert [row["answer"] for row in table(room.folder / "table.csv")] == said
+
+
+def test_a_run_of_conversations_takes_what_was_answered_before(
+    shell: Shell, room: Room, worker_process: Start, provider: FakeProvider
+) -> None:
+    worker_process()
+    provider.when("turn", Reply(echo=True))
+    rows = [f"{'ab'[number % 2]},turn {number}" for number in range(4)]
+    (room.folder / "talk.csv").write_text("\n".join(["conversation,question", *rows, ",alone?"]) + "\n")
+    ended = shell.run("batch", "run", "talk.csv", "-o", "out.csv", "--cache-ttl", "600")
+    assert ended.code == 0, ended
+    assert "conversation from 'conversation'" in ended.err
+    answers = [row["answer"] for row in table(room.folder / "out.csv")]
+    asked = [turn["content"] for turn in json.loads(answers[3]) if turn["content"].startswith("turn")]
+    assert asked == ["turn 1", "turn 3"]
+    again = shell.run("batch", "run", "talk.csv", "-o", "other.csv", "--cache-ttl", "600")
+    assert again.code == 0, again
+    assert ", 1 saved, " in again.err, "turns are never taken from elsewhere"
+    assert len(provider.calls) == 4 + 1 + 4
+    assert table(room.folder / "other.csv")[4]["cost_usd"] == "0"
+    assert "1 answers are not kept any more" in shell.run("batch", "clear-cache").err
 
 
 def test_a_dry_run_says_what_it_would_take_and_asks_nothing(room: Room, tmp_path: Path) -> None:

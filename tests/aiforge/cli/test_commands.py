@@ -43,6 +43,10 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         assert f"\n  {name} " in shown.out
 
 
+TURN = "171f0a93c2d4e5b6a7f809"
+CONVERSATION = "1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or two"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -54,7 +58,22 @@ def test_help_lists_the_commands(tmp_path: Path) -> None:
         (["history", "user-1"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
         (["dead", "list"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
         (["cancel"], 2, "Missing argument 'TURN'."),
-        (["resume", "17ab", " "], 1, "the answer is empty"),
+        (["resume", "171f0a93c2d4e5b6a7f809", " "], 1, "the answer is empty"),
+        (["tail", "17ab"], 2, f"TURN: must be a turn's id, such as {TURN}, not '17ab'"),
+        (
+            ["dead", "show", f"batch_{TURN}"],
+            2,
+            f"TURN: must be a turn's id, such as {TURN}, not 'batch_{TURN}'",
+        ),
+        (["status", "17ab"], 2, f"TURN|BATCH: must be a turn's id, such as {TURN}, not '17ab'"),
+        (["status", "batch_1"], 2, f"TURN|BATCH: must be a batch's id, such as batch_{TURN}, not 'batch_1'"),
+        (["batch", "watch", TURN], 2, f"BATCH: must be a batch's id, such as batch_{TURN}, not '{TURN}'"),
+        (["files", "get", "a.jsonl"], 2, f"FILE: must be a file's id, such as file-{TURN}, not 'a.jsonl'"),
+        (["schedule", "rm", "x"], 2, f"SCHEDULE: must be a schedule's id, such as sched_{TURN}, not 'x'"),
+        (["history", "caf\udce9"], 2, f"CONVERSATION: must be {CONVERSATION}, not 'caf\\udce9'"),
+        (["history", "a b"], 2, f"CONVERSATION: must be {CONVERSATION}, not 'a b'"),
+        (["submit", "Hello?", "-c", ".."], 2, f"--conversation: must be {CONVERSATION}, not '..'"),
+        (["usage", "--calls", "--turn", "x"], 2, f"--turn: must be a turn's id, such as {TURN}, not 'x'"),
         (["usage", "--from", "1/2/2030"], 2, "--from: a day such as 2030-01-31, not '1/2/2030'"),
         (["conversations", "import", "none.json"], 2, "none.json: no such file"),
         (["conversations", "export", "c", "-o", "no/x"], 2, "no/x: there is no such folder"),
@@ -242,9 +261,7 @@ def test_a_taken_port_of_flower_s_is_named(room: Room) -> None:
     ("arguments", "code", "says"),
     [
         (["chat", "caf\udce9"], 2, "message: is not UTF-8"),
-        (["chat", "hi", "-c", "caf\udce9"], 2, "--conversation: is not UTF-8"),
         (["submit", "hi", "--system-prompt", "caf\udce9"], 2, "--system-prompt: is not UTF-8"),
-        (["history", "caf\udce9"], 2, "conversation: is not UTF-8"),
         (["batch", "run", "in.csv", "--model", "caf\udce9"], 2, "--model: is not UTF-8"),
     ],
 )

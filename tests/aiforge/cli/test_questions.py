@@ -10,7 +10,7 @@ import pytest
 
 from aiforge.cli import answers, questions
 from aiforge.cli.errors import CommandError, UsageError
-from aiforge.cli.job import BATCH_BYTES, BATCH_ITEMS, split
+from aiforge.cli.split import BATCH_BYTES, BATCH_ITEMS, must_go_in_order, split
 from aiforge.client import Failure, Item, Row
 from aiforge.core.types import Usage
 from aiforge.questions.question import Question
@@ -30,7 +30,21 @@ def test_many_questions_become_several_batches() -> None:
     assert list(split(asked(0, "x"))) == []
 
 
+def within(*names: str | None, text: str = "x") -> list[Question]:
+    return [Question(number, None, text, text, conversation=name) for number, name in enumerate(names)]
+
+
+def test_a_conversation_stays_within_one_batch() -> None:
+    half = "x" * (BATCH_BYTES // 2)
+    must_go_in_order(within("a", "a", "b", "a"))
+    must_go_in_order(within("a", None, "b", None, text=half))
+    with pytest.raises(UsageError, match=r"conversation 'a' is spread over more than one batch of 50,000"):
+        must_go_in_order(within("a", "b", "a", text=half))
+
+
 def test_an_item_says_what_its_line_says() -> None:
+    (turn,) = next(split(within("user-1")))
+    assert turn == Item(message="x", conversation="user-1")
     question = Question(1, "a", "one", "Please: one", {"model": "m", "tools": ["search"]})
     (item,) = next(split([question]))
     assert item == Item(message="Please: one", id="a", model="m", tools=["search"])

@@ -214,7 +214,7 @@ def conversations_are_listed_taken_elsewhere_and_erased(shop: Shop) -> None:
     receipt = shop.json("conversations", "rm", "other")
     assert receipt == {
         "conversation_id": "other", "messages": len(document["messages"]),
-        "turns": 0, "stopped": 0, "schedules": 0,
+        "turns": 0, "stopped": 0, "schedules": 0, "items": 0, "files": [],
     }  # fmt: skip
     assert shop.run("conversations", "rm", "other").code == 1
     (shop.desk.folder / "bad.json").write_text('{"version": 1}')
@@ -320,9 +320,20 @@ def usage_is_summed(shop: Shop) -> None:
     header, line = text.out.splitlines()
     assert header.split("\t")[:2] == ["provider", "calls"]
     assert line.split("\t")[:2] == ["openai", str(calls)]
-    assert text.err == f"total ${sum(Decimal(row['cost']) for row in rows):f}\n"
+    total = sum(Decimal(row["cost"]) for row in rows)
+    assert text.err.startswith(f"total ${total:f}")
+    ledger = shop.lines("usage", "--calls")
+    assert 0 < len(ledger) <= calls, "what was erased has no rows any more, but its sums"
+    assert 0 < sum(Decimal(row["cost"]) for row in ledger if row["cost"] is not None) <= total
+    one = ledger[0]["turn_id"]
+    own = [row for row in ledger if row["turn_id"] == one]
+    assert shop.lines("usage", "--calls", "--turn", one) == own
+    line, *_ = shop.run("usage", "--calls", "--turn", one, "--limit", "1").out.splitlines()
+    assert f"{own[0]['call_id']}  attempt 1, " in line
     assert shop.lines("usage", "--to", "2020-01-31") == []
-    for arguments in (["--from", "yesterday"], ["--by", "tenant"]):
+    for arguments in (
+        ["--from", "yesterday"], ["--by", "tenant"], ["--calls", "--by", "day"], ["--turn", one],
+    ):  # fmt: skip
         ended = shop.run("usage", *arguments)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
     late = shop.run("usage", "--from", "2030-01-02", "--to", "2030-01-01")

@@ -108,11 +108,13 @@ def test_conversations_and_their_messages(service: Service, ask: Ask) -> None:
 def test_batches_that_are_files(service: Service, ask: Ask) -> None:
     pages = [{"data": [{**BATCH, "id": f"batch_{n}"}], "has_more": n == 0} for n in range(2)]
     service.answers = [answer(BATCH), *map(answer, pages), *[answer(BATCH)] * 3, answer({"deleted": True})]
-    made = ask(service.url, "submit_batch_file", "file-1", idempotency_key="k", dedupe=True)
+    service.answers.append(answer({"object": "cache", "deleted": True, "answers": 7}))
+    made = ask(service.url, "submit_batch_file", "file-1", idempotency_key="k", dedupe=True, cache_ttl=60)
     assert (made.id, made.output_file_id) == ("batch_17ab", None)
     assert [batch.id for batch in ask(service.url, "batches")] == ["batch_0", "batch_1"]
     for name in ("pause_batch", "resume_batch", "retry_batch", "delete_batch"):
         ask(service.url, name, "batch_17ab")
+    assert ask(service.url, "forget_answers") == 7
     first, *others = service.requests
     assert first.headers["idempotency-key"] == "k"
     assert first.body == {
@@ -120,6 +122,7 @@ def test_batches_that_are_files(service: Service, ask: Ask) -> None:
         "endpoint": "/v1/chat/completions",
         "completion_window": "24h",
         "dedupe": True,
+        "cache_ttl": 60,
     }
     assert [(request.method, request.path) for request in others] == [
         ("GET", "/v1/batches?limit=100"),
@@ -128,6 +131,7 @@ def test_batches_that_are_files(service: Service, ask: Ask) -> None:
         ("POST", "/v1/batches/batch_17ab/resume"),
         ("POST", "/v1/batches/batch_17ab/retry"),
         ("DELETE", "/v1/batches/batch_17ab"),
+        ("DELETE", "/v1/cache"),
     ]
 
 
@@ -135,7 +139,7 @@ def test_batches(service: Service, ask: Ask) -> None:
     rows = b'{"index":1,"id":"b","status":"ok","answer":"a\xe2\x80\xa8b","cost":"0.1"}\n'
     rows += b'{"index":2,"status":"error","error":{"code":"rate_limited","message":"no"}}\n'
     service.answers = [answer(BATCH, 202), answer(BATCH), Answer(rows), Answer(b""), answer(BATCH)]
-    items = ["a", Item(message="b", id="7")]
+    items = ["a", Item(message="b", id="7", conversation="c")]
     assert ask(service.url, "submit_batch", items, system_prompt="S").id == "batch_17ab"
     batch = ask(service.url, "batch", "batch_17ab")
     assert (batch.request_counts.done, batch.ended) == (2, False)
@@ -144,8 +148,8 @@ def test_batches(service: Service, ask: Ask) -> None:
     assert (first.answer, first.cost, first.error) == ("a\u2028b", Decimal("0.1"), None)
     assert (second.index, second.id, second.error.code) == (2, None, "rate_limited")
     ask(service.url, "cancel_batch", "batch_17ab")
-    expected = {"items": [{"message": "a"}, {"message": "b", "id": "7"}], "system_prompt": "S"}
-    assert service.requests[0].body == expected
+    sent = [{"message": "a"}, {"message": "b", "id": "7", "conversation": "c"}]
+    assert service.requests[0].body == {"items": sent, "system_prompt": "S"}
     assert service.requests[3].path == "/v1/batches/batch_17ab/results?after=3&limit=1000"
     assert service.requests[4].path == "/v1/batches/batch_17ab/cancel"
 

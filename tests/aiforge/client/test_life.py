@@ -175,6 +175,27 @@ def test_usage(service: Service, ask: Ask) -> None:
     ]
 
 
+def test_provider_calls_come_page_by_page(service: Service, ask: Ask) -> None:
+    row = {"call_id": "17ab.t.1", "purpose": "answer", "provider": "openai", "model": "m", "outcome": "lost"}
+    usage = {"input_tokens": 3, "estimated": True}
+    known = {**row, "turn_id": "17ab", "attempt": 2, "cost": "0.0000001", "usage": usage}
+    service.answers = [
+        answer({"data": [known], "has_more": True, "next": "9:17ab.t.1"}),
+        answer({"data": [row], "has_more": False, "next": None}),
+        answer({"data": [], "next": None}),
+    ]
+    first, second = ask(service.url, "ledger", turn_id="17ab")
+    assert (first.attempt, first.cost, first.usage.estimated) == (2, Decimal("0.0000001"), True)
+    assert (second.attempt, second.cost, second.usage) == (None, None, None)
+    asked = {"batch_id": "b", "conversation_id": "c", "first": date(2030, 1, 1), "last": date(2030, 1, 31)}
+    assert list(ask(service.url, "ledger", **asked)) == []
+    assert paths(service) == [
+        "GET /v1/usage/calls?turn_id=17ab&limit=1000",
+        "GET /v1/usage/calls?turn_id=17ab&after=9%3A17ab.t.1&limit=1000",
+        "GET /v1/usage/calls?batch_id=b&conversation_id=c&from=2030-01-01&to=2030-01-31&limit=1000",
+    ]
+
+
 FOUND = {
     "conversation_id": "c",
     "version": 3,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
@@ -11,7 +13,7 @@ import msgspec
 
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.batch.entries import bare, entries_of
+from worker.contract.batch.entries import bare, conversations_of, entries_of
 from worker.contract.batch.line_schemas import LineItem
 from worker.contract.batch.rows import BatchRows
 from worker.contract.checks import window_seconds
@@ -22,6 +24,7 @@ from worker.contract.schemas import (
     BATCH_OVER,
     BATCH_VERSION,
     INDEPENDENT_BATCH_VERSION,
+    TURNS_BATCH_VERSION,
     Batch,
     BatchItem,
     BatchRequest,
@@ -34,10 +37,14 @@ from worker.contract.settings import ContractSettings
 from worker.contract.store import Refused
 from worker.contract.upkeep import WAKE_MS
 
+SOON_MS: Final = 500
+"""How soon workers are woken for a batch again that had to wait."""
 UPLOAD_TTL_MS: Final = 3_600_000
 UPLOAD_ITEMS: Final = 1_000
 UPLOAD_BYTES: Final = 4 * 1024 * 1024
 """One call stores no more than this, or one item: it has to arrive within a command's time."""
+NAMED: Final = 256
+"""Of so many batches the names of their keys are kept: making all of them anew costs as much as a call."""
 VALIDATE: Final = -1
 FINALIZE: Final = -2
 """The steps of a batch that comes as a file, in place of a slice's first index."""
@@ -62,6 +69,8 @@ class Slice(NamedTuple):
     tenant: str
     retried: int = 0
     """How often an item that is a turn was run again; each time it is another turn."""
+    attempt: int = 1
+    """One more than the crashes that the slice was in: also of those of its items that no crash met."""
 
     @property
     def work(self) -> str:
@@ -88,6 +97,7 @@ class BatchStore(BatchRows):
     def __init__(self, connection: Connection, settings: ContractSettings) -> None:
         super().__init__(connection, settings)
         self._index = Index(connection)
+        self._names = lru_cache(maxsize=NAMED)(self.keys.of_batch)
         self._ttl_ms = int(settings.batch_ttl_seconds * 1000)
 
     async def create(
@@ -109,7 +119,10 @@ class BatchStore(BatchRows):
         await self.add_items(batch_id, 0, entries_of(request))
         defaults = records.encode(msgspec.structs.replace(request, items=[]))
         turns = any(item.conversation is not None for item in request.items)
-        version = BATCH_VERSION if turns else INDEPENDENT_BATCH_VERSION
+        if request.cache_ttl:
+            version = BATCH_VERSION
+        else:
+            version = TURNS_BATCH_VERSION if turns else INDEPENDENT_BATCH_VERSION
         fields: list[Argument] = [
             "version", version, "window", self.settings.batch_window, "defaults", defaults,
             "digest", digest,
@@ -138,11 +151,13 @@ class BatchStore(BatchRows):
 
         Returns the offset behind them.
         """
-        names = [self.keys.items(batch_id), self.keys.rows(batch_id)]
+        keys = self.keys
+        names = [keys.items(batch_id), keys.rows(batch_id), keys.talks(batch_id)]
         for part in _parts(entries):
             behind = offset + len(part)
             known = [one for pair in rows.items() if offset <= pair[0] < behind for one in pair]
-            await self.connection.run("batch_items", names, [offset, UPLOAD_TTL_MS, len(part), *part, *known])
+            arguments = [offset, UPLOAD_TTL_MS, len(part), len(known) // 2, *part, *known]
+            await self.connection.run("batch_items", names, [*arguments, *conversations_of(offset, part)])
             offset = behind
         return offset
 
@@ -197,14 +212,20 @@ class BatchStore(BatchRows):
             raise Conflict(f"batch {batch_id!r} is {state.decode()}", code="batch_not_running")
 
     async def retry(self, batch_id: str, tenant: str) -> None:
-        """Run again what has failed or was never run; Conflict (`batch_running`, `nothing_to_retry`)."""
+        """Run again what has failed or was never run; Conflict (`batch_running`, `batch_failed`, …)."""
         record = await self._record(batch_id, tenant)
         defaults = msgspec.json.decode(record["defaults"], type=BatchRequest)
         runs = int(record.get("runs", 1))
         arguments: list[Argument] = [batch_id, runs, _window_ms(defaults), WAKE_MS]
         answer = await self._transition("batch_retry", batch_id, arguments)
         if answer == b"nothing":
-            raise Conflict(f"no item of batch {batch_id!r} has failed", code="nothing_to_retry")
+            why = "those that failed are wrong in themselves" if int(record["failed"]) else "none has failed"
+            raise Conflict(f"no item of batch {batch_id!r} can run again: {why}", code="nothing_to_retry")
+        if answer == b"failed":
+            raise Conflict(
+                f"batch {batch_id!r} has failed before any item could run: mend its file and post it again",
+                code="batch_failed",
+            )
         if answer != b"ok":
             raise Conflict(f"batch {batch_id!r} is {answer.decode()}", code="batch_running")
 
@@ -231,16 +252,13 @@ class BatchStore(BatchRows):
             why, *rest = await self._transition("batch_claim", batch_id, arguments)
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
-        start, _, fence, suspect, now, created, stored, work, tenant, retried = rest
+        start, _, fence, suspect, now, created, stored, work, tenant, retried, attempt = rest
         defaults = msgspec.json.decode(stored, type=BatchRequest)
-        items = [
-            (int(work[index]), msgspec.json.decode(bare(work[index + 1]), type=_kind(defaults)))
-            for index in range(0, len(work), 2)
-        ]
+        items = [(int(work[index]), _item(work[index + 1], defaults)) for index in range(0, len(work), 2)]
         waited = (int(now) - int(created)) / 1000
         return Slice(
             batch_id, int(start), int(fence), bool(suspect), waited, token, defaults, items, tenant.decode(),
-            int(retried or 0),
+            int(retried or 0), int(attempt),
         )  # fmt: skip
 
     async def store(
@@ -264,18 +282,29 @@ class BatchStore(BatchRows):
             *records.settled(calls),
         ]  # fmt: skip
         for row in rows:
-            arguments += [row.index, records.encode(row), int(row.status == "ok"), row.latency_ms or 0]
+            ok = 2 if row.cached else int(row.status == "ok")
+            arguments += [row.index, records.encode(row), ok, row.latency_ms or 0]
         arguments += records.sums(turn_calls)
         answer, more, state, left = await self._transition("batch_rows", batch_id, arguments)
         return Stored(answer == b"ok", bool(more), records.text(state), bool(left))
 
     async def release(
-        self, batch_id: str, start: int, fence: int | None, *, calls: Sequence[ProviderCall] = ()
+        self,
+        batch_id: str,
+        start: int,
+        fence: int | None,
+        *,
+        calls: Sequence[ProviderCall] = (),
+        again_in: float | None = None,
     ) -> Literal["queued", "refused", "over"]:
-        """Take a slice from its worker: with its fence a hand-back, with None after its lease ran out."""
+        """Take a slice from its worker: with its fence a hand-back, with None after its lease ran out.
+
+        With `again_in`, in seconds, workers are woken then, and no slice of the batch is given out before.
+        """
+        waits_ms, wake_ms = (0, WAKE_MS) if again_in is None else (math.ceil(again_in * 1000), SOON_MS)
         arguments: list[Argument] = [
-            batch_id, start, "" if fence is None else fence, self.settings.suspect_after, WAKE_MS,
-            self._ttl_ms, len(calls), *records.settled(calls),
+            batch_id, start, "" if fence is None else fence, self.settings.suspect_after, wake_ms,
+            self._ttl_ms, waits_ms, len(calls), *records.settled(calls),
         ]  # fmt: skip
         (answer,) = await self._transition("batch_release", batch_id, arguments)
         match answer:
@@ -302,7 +331,7 @@ class BatchStore(BatchRows):
             "LRANGE", self.keys.items(batch_id), start, start + int(size) - 1
         )
         items = [
-            (start + offset, msgspec.json.decode(stored, type=_kind(defaults)))
+            (start + offset, _item(stored, defaults))
             for offset, stored in enumerate(entries)
             if stored.startswith(b"{")
         ]
@@ -339,11 +368,13 @@ class BatchStore(BatchRows):
         return int(max(0, min(window - running, total - cursor + redo + again)))
 
     async def _transition(self, script: str, batch_id: str, arguments: Sequence[Argument]) -> Any:
-        return await self.connection.run(script, self.keys.of_batch(batch_id), arguments)
+        return await self.connection.run(script, self._names(batch_id), arguments)
 
 
-def _kind(defaults: BatchRequest) -> type[BatchItem | LineItem]:
-    return BatchItem if defaults.endpoint is None else LineItem
+def _item(entry: bytes, defaults: BatchRequest) -> BatchItem | LineItem:
+    """A line of a file that continues a conversation is stored as the item that it means."""
+    is_line = defaults.endpoint is not None and not entry.startswith(b">")
+    return msgspec.json.decode(bare(entry), type=LineItem if is_line else BatchItem)
 
 
 def _parts(entries: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -8,12 +8,13 @@ from typing import Final
 
 from aiforge.core.settings import AIForgeSettings
 from aiforge.tools import registry
+from worker.contract.batch.answers import AnswerStore
 from worker.contract.batch.batches import BatchStore
 from worker.contract.batch.files import FileStore
 from worker.contract.batch.share import Share
 from worker.contract.checks import check_batch, check_key
-from worker.contract.errors import InvalidInput, NotFound
-from worker.contract.keys import is_batch_id, is_file_id
+from worker.contract.errors import NotFound
+from worker.contract.keys import is_batch_id
 from worker.contract.schemas import BATCH_OVER, Batch, BatchRequest, BatchRow
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
@@ -31,6 +32,7 @@ class BatchClient:
         self.connection = connection
         self.batches = BatchStore(connection, settings)
         self.files = FileStore(connection, settings)
+        self.answers = AnswerStore(connection, settings)
         self._share = Share(connection, settings)
         self._waker = waker
         self._tools = registry.names(AIForgeSettings.load())
@@ -53,7 +55,7 @@ class BatchClient:
         if idempotency_key is not None:
             check_key(idempotency_key)
         if request.input_file_id is not None:
-            await self._check_input(request.input_file_id, tenant)
+            await self.files.check_input(request.input_file_id, tenant)
         batch = await self.batches.create(request, tenant, batch_id, key=idempotency_key)
         if not batch.replayed:
             await self._offer(batch, tenant)
@@ -92,7 +94,7 @@ class BatchClient:
             if batch.state in BATCH_OVER:
                 yield after, batch
                 return
-            now = (batch.state, batch.completed, batch.failed, batch.paused_at)
+            now = (batch.state, batch.completed, batch.failed, batch.paused_at, batch.waits_until)
             if now != told:
                 told = now
                 yield after, batch
@@ -117,7 +119,7 @@ class BatchClient:
         return await self._offered(batch_id, tenant)
 
     async def retry_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
-        """Run again what has failed, or was never run; Conflict (`batch_running`, `nothing_to_retry`)."""
+        """Run again what has failed, or was never run; Conflict (`batch_running`, `batch_failed`, …)."""
         await self.batches.retry(_batch(batch_id), tenant)
         return await self._offered(batch_id, tenant)
 
@@ -125,6 +127,10 @@ class BatchClient:
         """Forget a batch that is over, its rows and its calls; raises Conflict (`batch_running`)."""
         await self.batches.delete(_batch(batch_id), tenant)
         await self._share.leave(batch_id, tenant, for_good=True)
+
+    async def forget_answers(self, *, tenant: str = "default") -> int:
+        """Erase the answers that are kept for later batches; how many there were."""
+        return await self.answers.forget(tenant)
 
     async def _offered(self, batch_id: str, tenant: str) -> Batch:
         batch = await self.batch(batch_id, tenant=tenant)
@@ -135,14 +141,6 @@ class BatchClient:
         """Let a batch take part in the sharing of slots, and wake as many workers as can help."""
         await self._share.join(batch.batch_id, tenant, expires_at=batch.expires_at)
         self._waker.wake(batch.batch_id, times=await self.batches.waiting(batch.batch_id))
-
-    async def _check_input(self, file_id: str, tenant: str) -> None:
-        try:
-            file = await self.files.get(file_id, tenant) if is_file_id(file_id) else None
-        except NotFound:
-            file = None
-        if file is None or file.purpose != "batch":
-            raise InvalidInput(f"there is no file {file_id[:64]!r} with purpose batch", param="input_file_id")
 
 
 def _batch(identifier: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from worker.contract import records
-from worker.contract.schemas import BatchRequest
+from worker.contract.batch.sameness import digest_of, item_question
+from worker.contract.schemas import BatchItem, BatchRequest
+from worker.contract.server.link import Argument
 
 
 def bare(entry: bytes) -> bytes:
@@ -16,8 +18,22 @@ def bare(entry: bytes) -> bytes:
     return entry.partition(b" ")[2] if entry.startswith(b">") else entry
 
 
-def _digits(index: int | None) -> bytes:
-    return b"" if index is None else b"%d" % index
+class _Talk(msgspec.Struct):
+    conversation: str
+
+
+def conversations_of(offset: int, entries: Sequence[bytes]) -> list[Argument]:
+    """Index and conversation of each entry that is a turn, one behind the other."""
+    found: list[Argument] = []
+    for index, entry in enumerate(entries, start=offset):
+        if entry.startswith(b">"):
+            found += [index, msgspec.json.decode(bare(entry), type=_Talk).conversation]
+    return found
+
+
+def continued(earlier: int | None, item: BatchItem) -> bytes:
+    """The entry of an item that is a turn, behind the one of that index in its conversation, if any."""
+    return b">%b %b" % (b"" if earlier is None else b"%d" % earlier, records.encode(item))
 
 
 def entries_of(request: BatchRequest) -> Iterator[bytes]:
@@ -26,13 +42,13 @@ def entries_of(request: BatchRequest) -> Iterator[bytes]:
     latest: dict[str, int] = {}
     for index, item in enumerate(request.items):
         if item.conversation is not None:
-            yield b">%b %b" % (_digits(latest.get(item.conversation)), records.encode(item))
+            yield continued(latest.get(item.conversation), item)
             latest[item.conversation] = index
             continue
         temperature = request.temperature if item.temperature is None else item.temperature
         tools = request.tools if item.tools is None else item.tools
-        if request.dedupe or (temperature == 0 and not tools):
-            first = seen.first(index, records.encode(msgspec.structs.replace(item, id=None)))
+        if request.dedupe or request.cache_ttl or (temperature == 0 and not tools):
+            first = seen.first(index, item_question(item, request))
             if first is not None:
                 yield repeated(first, item.id)
                 continue
@@ -45,9 +61,9 @@ class Repeats:
     def __init__(self) -> None:
         self._seen: dict[bytes, int] = {}
 
-    def first(self, index: int, asked: bytes) -> int | None:
+    def first(self, index: int, question: dict[str, Any]) -> int | None:
         """The index under which the same was asked first, None when this is it."""
-        found = self._seen.setdefault(hashlib.blake2b(asked, digest_size=16).digest(), index)
+        found = self._seen.setdefault(bytes.fromhex(digest_of(question)), index)
         return None if found == index else found
 
 

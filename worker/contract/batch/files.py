@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Final, Literal
 
@@ -11,7 +12,7 @@ from worker.contract import records
 from worker.contract.batch.shelves import PIECE, RedisShelf, Shelf, UrlShelf, Writing
 from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.index import Index
-from worker.contract.keys import SHARDS, Keys, new_file_id, shard_of_id
+from worker.contract.keys import SHARDS, Keys, is_file_id, new_file_id, shard_of_id
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
@@ -172,6 +173,21 @@ class FileStore:
                     found.append(file)
         return found[:limit]
 
+    async def check_input(self, file_id: str, tenant: str) -> None:
+        """Raises InvalidInput unless a batch can be made of this file."""
+        if not is_file_id(file_id):
+            raise InvalidInput(
+                f"input_file_id: {file_id[:64]!r} is no file's id, which looks like"
+                " file-171f0a93c2d4e5b6a7f809",
+                param="input_file_id",
+            )
+        with contextlib.suppress(NotFound):
+            if (await self.get(file_id, tenant)).purpose == "batch":
+                return
+        raise InvalidInput(
+            f"input_file_id: there is no file {file_id!r} with purpose batch", param="input_file_id"
+        )
+
     async def delete(self, file_id: str, tenant: str) -> None:
         """Delete a file and its bytes. Raises NotFound."""
         record = await self._record(file_id, tenant)
@@ -193,9 +209,11 @@ class FileStore:
         return self._shelf
 
     async def _record(self, file_id: str, tenant: str) -> dict[str, bytes]:
-        record = records.fields(await self.connection.command("HGETALL", self.keys.file(file_id)))
+        record: dict[str, bytes] = {}
+        if is_file_id(file_id):
+            record = records.fields(await self.connection.command("HGETALL", self.keys.file(file_id)))
         if record.get("tenant") != tenant.encode():
-            raise NotFound(f"file {file_id!r} does not exist")
+            raise NotFound(f"file {file_id[:64]!r} does not exist")
         return record
 
 

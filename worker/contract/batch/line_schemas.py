@@ -42,6 +42,15 @@ class LineError(msgspec.Struct, frozen=True, kw_only=True):
     param: str | None = None
 
 
+class Wrong(Exception):
+    """What is wrong with a line."""
+
+    def __init__(self, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
+
+
 class LineErrors(msgspec.Struct, frozen=True, kw_only=True):
     """The first lines that are wrong, and how many there are."""
 

@@ -8,10 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from aiforge.core.line_bodies import CHAT, NEVER, RESPONSES, unread
 from aiforge.core.texts import one_line
 from worker.contract import records
-from worker.contract.batch.entries import Repeats, repeated
-from worker.contract.batch.line_schemas import MAX_BATCH_LINES, LineError, LineErrors, LineItem
+from worker.contract.batch.entries import Repeats, continued, repeated
+from worker.contract.batch.line_schemas import MAX_BATCH_LINES, LineError, LineErrors, LineItem, Wrong
+from worker.contract.batch.reading import check_once, whole
+from worker.contract.batch.sameness import line_question
+from worker.contract.batch.turn_lines import turn_item
 from worker.contract.schemas import BatchRequest, BatchRow, TurnFailure
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
@@ -19,8 +23,8 @@ ERRORS_KEPT: Final = 100
 REFUSED: Final = b"!"
 """The entry of a line that is left out; its row is known from the start."""
 _BOM: Final = b"\xef\xbb\xbf"
-_OTHER_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
-_ASKED: Final = {"/v1/chat/completions": "messages", "/v1/responses": "input"}
+_ENVELOPE: Final = ("custom_id", "method", "url", "body", "conversation")
+_ASKED: Final = {CHAT: "messages", RESPONSES: "input"}
 
 
 class _Line(msgspec.Struct):
@@ -31,16 +35,7 @@ class _Line(msgspec.Struct):
     conversation: Any = None
 
 
-class _Body(msgspec.Struct):
-    model: Any = None
-    messages: msgspec.Raw = msgspec.Raw()
-    input: msgspec.Raw = msgspec.Raw()
-    stream: Any = None
-    temperature: Any = None
-
-
 _line: Final = msgspec.json.Decoder(_Line).decode
-_body: Final = msgspec.json.Decoder(_Body).decode
 
 
 class Splitter:
@@ -60,23 +55,18 @@ class Splitter:
         return [self._rest] if self._rest else []
 
 
-class Wrong(Exception):
-    """What is wrong with a line."""
-
-    def __init__(self, code: str, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.param = param
-
-
 class Lines:
-    """Checks the lines of a file in order; keeps a digest of each `custom_id`, 130 bytes, and no line."""
+    """Checks the lines of a file in order; keeps a digest of each `custom_id`, 130 bytes, one of each
+    conversation, and no line."""
 
-    def __init__(self, request: BatchRequest) -> None:
+    def __init__(self, request: BatchRequest, foreign: str | None = None) -> None:
+        """`foreign` is a provider that does not speak OpenAI's wire format."""
         assert request.endpoint is not None
         self._endpoint = request.endpoint
+        self._foreign = foreign
         self._asked = _ASKED[request.endpoint]
-        self._dedupe = request.dedupe
+        self._once = request.dedupe or bool(request.cache_ttl)
+        self._capped = request.max_cost is not None
         self.skips = (request.metadata or {}).get("on_invalid") == "skip"
         """A wrong line is left out and becomes an error row, instead of failing the batch."""
         self.errors: list[LineError] = []
@@ -89,6 +79,12 @@ class Lines:
         self._number = 0
         self._ids: dict[bytes, int] = {}
         self._repeats = Repeats()
+        self._latest: dict[bytes, int] = {}
+
+    @property
+    def turns(self) -> bool:
+        """Whether some lines continue conversations."""
+        return bool(self._latest)
 
     @property
     def failed(self) -> LineErrors | None:
@@ -136,8 +132,9 @@ class Lines:
         return entries, rows
 
     def _begin(self, line: bytes) -> bytes:
-        if line.startswith(_OTHER_BOMS):
-            self.refuse("invalid_encoding", "the file is UTF-16; it has to be UTF-8")
+        wide = _wide(line)
+        if wide is not None:
+            self.refuse("invalid_encoding", f"the file is {wide}; it has to be UTF-8")
         return line.removeprefix(_BOM)
 
     def _note(self, error: Wrong) -> None:
@@ -164,14 +161,33 @@ class Lines:
         except (msgspec.DecodeError, RecursionError) as error:
             raise Wrong("invalid_json_line", f"is not a JSON object: {error}") from None
         item.custom_id, item.body = read.custom_id, read.body
+        check_once(line, _ENVELOPE, "")
         self._check_envelope(read)
         body = self._check_body(bytes(read.body))
+        if read.conversation is not None:
+            return self._turn(read)
         self._check_unique(read.custom_id)
-        if self._dedupe or (body.temperature == 0 and not isinstance(body.temperature, bool)):
-            first = self._repeats.first(self.count, bytes(read.body))
+        temperature = body.get("temperature")
+        if self._once or (temperature == 0 and not isinstance(temperature, bool)):
+            first = self._repeats.first(self.count, line_question(body))
             if first is not None:
                 return repeated(first, read.custom_id)
         return records.encode(LineItem(id=read.custom_id, body=read.body))
+
+    def _turn(self, line: _Line) -> bytes:
+        """The entry of a line that continues a conversation, behind the latest one of it."""
+        if self._capped:
+            raise Wrong(
+                "unsupported_parameter",
+                "conversation: turns are held by the budgets of tenant and conversation, not by max_cost",
+                "conversation",
+            )
+        item = turn_item(self._endpoint, line.custom_id, line.conversation, bytes(line.body))
+        self._check_unique(line.custom_id)
+        name = _digest(line.conversation)
+        entry = continued(self._latest.get(name), item)
+        self._latest[name] = self.count
+        return entry
 
     def _check_envelope(self, line: _Line) -> None:
         if not isinstance(line.custom_id, str) or not line.custom_id:
@@ -180,36 +196,45 @@ class Lines:
             raise Wrong("invalid_method", "method must be POST", "method")
         if line.url != self._endpoint:
             raise Wrong("mismatched_endpoint", f"url must be the batch's endpoint, {self._endpoint}", "url")
-        if line.conversation is not None:
-            raise Wrong(
-                "unsupported_parameter",
-                "conversation goes with items, not with lines of a file, which bring all their messages",
-                "conversation",
-            )
 
-    def _check_body(self, raw: bytes) -> _Body:
-        try:
-            body = _body(raw)
-        except (msgspec.DecodeError, RecursionError):
-            raise _missing("body", "an object") from None
-        if not isinstance(body.model, str) or not body.model.strip():
+    def _check_body(self, raw: bytes) -> dict[str, Any]:
+        body = whole(raw)
+        model, asked = body.get("model"), body.get(self._asked)
+        if not isinstance(model, str) or not model.strip():
             raise _missing("body.model", "the name of a model")
-        asked = bytes(getattr(body, self._asked)).strip()
-        texts = asked.startswith(b'"') and self._asked == "input"
-        if not texts and (not asked.startswith(b"[") or not asked[1:-1].strip()):
+        texts = isinstance(asked, str) and self._asked == "input"
+        if not texts and (not isinstance(asked, list) or not asked):
             kind = "a list that is not empty" + (", or a text" if self._asked == "input" else "")
             raise _missing(f"body.{self._asked}", kind)
-        if body.stream:
-            raise Wrong("invalid_value", "body.stream: a line is answered whole", "body.stream")
+        for name, why in NEVER[self._endpoint].items():
+            if body.get(name):
+                raise Wrong("invalid_value", f"body.{name}: {why}", f"body.{name}")
+        if self._foreign is not None:
+            refusal = unread(self._endpoint, body, self._foreign)
+            if refusal is not None:
+                param = f"body.{refusal.param[:200]}"
+                raise Wrong("unsupported_parameter", f"{param}: {refusal.why}", param)
         return body
 
     def _check_unique(self, own: str) -> None:
-        digest = hashlib.blake2b(own.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        first = self._ids.setdefault(digest, self._number)
+        first = self._ids.setdefault(_digest(own), self._number)
         if first != self._number:
             raise Wrong(
                 "duplicate_custom_id", f"custom_id {own[:200]!r} stands in line {first}, too", "custom_id"
             )
+
+
+def _wide(line: bytes) -> str | None:
+    """The encoding of a file that begins so, where every character has several bytes; marked or not."""
+    for bits, marks in ((32, (b"\xff\xfe\0\0", b"\0\0\xfe\xff")), (16, (b"\xff\xfe", b"\xfe\xff"))):
+        if line.startswith(marks):
+            return f"UTF-{bits}"
+    zeros = line[:4].count(0)
+    return None if not zeros else "UTF-32" if zeros > 2 else "UTF-16"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _missing(param: str, kind: str) -> Wrong:

@@ -74,7 +74,16 @@ class BatchRows:
         taken out again to be made anew."""
         last = after + PAGE - 1
         order = await self.connection.command("LRANGE", self.keys.order(batch_id), after, last)
-        return await self.read_rows(batch_id, [int(index) for index in order]) if order else []
+        if not order:
+            return []
+        listed = [entry.decode().partition(":") for entry in order]
+        tries = [f"try:{index}" for index, _, _ in listed]
+        tried = await self.connection.command("HMGET", self.keys.slices(batch_id), *tries)
+        rows = await self.read_rows(batch_id, [int(index) for index, _, _ in listed])
+        return [
+            row if int(then or 0) == int(now or 0) else None
+            for (_, _, then), now, row in zip(listed, tried, rows, strict=True)
+        ]
 
     async def last_row(self, batch_id: str) -> int:
         """How many rows have come so far."""

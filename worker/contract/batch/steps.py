@@ -8,8 +8,10 @@ import msgspec
 
 from worker.contract import records
 from worker.contract.batch.batches import BatchStore, Slice
+from worker.contract.batch.entries import bare
 from worker.contract.batch.line_schemas import LineErrors
 from worker.contract.errors import NotFound
+from worker.contract.schemas import BATCH_VERSION
 from worker.contract.server.link import Argument
 from worker.contract.upkeep import WAKE_MS
 
@@ -33,13 +35,17 @@ class BatchSteps:
         self._batches = batches
         self._ttl_ms = int(batches.settings.batch_ttl_seconds * 1000)
 
-    async def begin(self, step: Slice, total: int, errors: LineErrors | None) -> str:
-        """Say that all lines are stored, or what is wrong with them; the batch's state.
+    async def begin(self, step: Slice, total: int, errors: LineErrors | None, *, turns: bool = False) -> str:
+        """Say that all lines are stored, or what is wrong with them, and whether some continue conversations;
+        the batch's state.
 
         It is `missing` when lines that were stored are gone, and empty when another has the step.
         """
         wrong: Argument = "" if errors is None else records.encode(errors)
-        arguments: list[Argument] = [step.batch_id, step.fence, total, wrong, self._ttl_ms, WAKE_MS]
+        version: Argument = BATCH_VERSION if turns else ""
+        arguments: list[Argument] = [
+            step.batch_id, step.fence, total, wrong, self._ttl_ms, WAKE_MS, version,
+        ]  # fmt: skip
         return await self._run("batch_begin", step, arguments)
 
     async def ending(self, step: Slice) -> Ending:
@@ -68,4 +74,4 @@ class BatchSteps:
 def _id(entry: bytes) -> str:
     if entry.startswith(b"="):
         return str(msgspec.json.decode(entry.partition(b" ")[2]))
-    return msgspec.json.decode(entry, type=_Identified).id if entry.startswith(b"{") else ""
+    return msgspec.json.decode(bare(entry), type=_Identified).id if entry.startswith((b"{", b">")) else ""

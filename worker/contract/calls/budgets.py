@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import Final
 
 import msgspec
 
@@ -20,6 +21,10 @@ from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
+
+CONVERSATION: Final = "conversation:"
+"""Begins the scope of a conversation's budgets."""
+FOREVER_SECONDS: Final = 34_560_000
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -35,6 +40,11 @@ class Rules:
     def __init__(self, settings: ContractSettings) -> None:
         self._limits = {owner: limits(written) for owner, written in settings.budgets.items()}
 
+    @property
+    def of_conversations(self) -> bool:
+        """Whether conversations have budgets of their own."""
+        return bool(self._limits.get("conversation"))
+
     def of(
         self,
         tenant: str,
@@ -47,7 +57,7 @@ class Rules:
         of_tenant = self._limits.get(f"tenant:{tenant}", self._limits.get("tenant", []))
         found = [Budget("tenant", limit) for limit in of_tenant]
         if conversation_id is not None:
-            scope = f"conversation:{conversation_id}"
+            scope = f"{CONVERSATION}{conversation_id}"
             found += [Budget(scope, limit) for limit in self._limits.get("conversation", [])]
         if batch_id is not None:
             scope = f"batch:{batch_id}"
@@ -79,6 +89,14 @@ class Exceeded(msgspec.Struct, frozen=True):
     used: int
     held: int
     retry_after: float | None
+    need: int = 0
+
+    @property
+    def again_in(self) -> float | None:
+        """In how many seconds there may be room; 0 when calls under way have to end first, None for never."""
+        if self.need > self.budget.limit.amount:
+            return None
+        return 0.0 if self.used + self.need <= self.budget.limit.amount else self.retry_after
 
     def __str__(self) -> str:
         limit = self.budget.limit
@@ -97,30 +115,56 @@ class BudgetStore:
         self._keys = Keys(settings.namespace)
 
     async def reserve(
-        self, tenant: str, call_id: str, budgets: Sequence[Budget], need: Need, *, seconds: float
+        self,
+        tenant: str,
+        call_id: str,
+        budgets: Sequence[Budget],
+        need: Need,
+        *,
+        seconds: float,
+        lost: Need | None = None,
+        lives: float | None = None,
     ) -> Exceeded | None:
-        """Reserve for a call that takes at most `seconds`; None when every budget has room."""
+        """Reserve for a call that takes at most `seconds`; None when every budget has room.
+
+        `lost` is what counts when nobody can tell what the call took: all of `need` when left out.
+        What a conversation has used is remembered until its window ends, and for as many seconds as it
+        `lives` on from its last call; None is for ever, which here are 400 days.
+        """
         arguments: list[Argument] = [call_id, int(seconds * 1000), self._keys.budget(tenant, "")]
+        owner_ms = int((FOREVER_SECONDS if lives is None else lives) * 1000)
         for budget in budgets:
             limit = budget.limit
             arguments += [
                 budget.scope, limit.measure, limit.seconds, limit.amount, need.of(limit.measure),
+                (lost or need).of(limit.measure),
+                owner_ms if budget.scope.startswith(CONVERSATION) else "",
             ]  # fmt: skip
         answer, *why = await self._connection.run("budget_reserve", self._of(tenant), arguments)
         if answer == b"reserved":
             return None
         number, used, held, left_ms = (int(value) for value in why)
         retry_after = left_ms / 1000 if left_ms else None
-        return Exceeded(budgets[number], used, held, retry_after)
+        exceeded = budgets[number]
+        return Exceeded(exceeded, used, held, retry_after, need.of(exceeded.limit.measure))
 
     async def settle(self, tenant: str, calls: Sequence[ProviderCall]) -> None:
-        """Write down what calls really took, also those that failed or were lost."""
+        """Write down what calls really took, failed ones too, and of lost ones what they were to count."""
         arguments: list[Argument] = [self._keys.budget(tenant, "")]
         for call in calls:
+            if call.outcome == "lost":
+                arguments += [call.call_id, "", "", ""]
+                continue
             usage = call.usage
             tokens = usage.input_tokens + usage.output_tokens if usage else 0
             arguments += [call.call_id, 1, tokens, records.units(call.cost)]
         await self._connection.run("budget_settle", self._of(tenant), arguments)
+
+    async def keep(self, tenant: str, conversation_id: str, until: float) -> None:
+        """Remember what a conversation has used until a turn of it has ended that comes at `until`, which is
+        in Unix seconds."""
+        name = self._keys.budget(tenant, f"{CONVERSATION}{conversation_id}")
+        await self._connection.run("budget_keep", [name], [int(until * 1000)])
 
     async def forget(self, tenant: str, scope: str) -> None:
         """Erase what an owner has used; its calls under way bring nothing of it back."""

@@ -30,7 +30,7 @@ _COUNTED: Final = {
 
 class UsageRow(msgspec.Struct, kw_only=True):
     """The provider calls of one group. `cost` is USD of the calls that have a price, `unpriced_calls` counts
-    the others; calls that were lost with their worker count as calls and hold no tokens."""
+    the others; calls that were lost with their worker count with what they are estimated to have taken."""
 
     day: str | None = None
     provider: str | None = None
@@ -44,6 +44,8 @@ class UsageRow(msgspec.Struct, kw_only=True):
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     cost: Decimal = Decimal(0)
+    estimated_cost: Decimal = Decimal(0)
+    """The part of `cost` that no provider reported."""
     unpriced_calls: int = 0
 
 
@@ -63,9 +65,14 @@ async def read_usage(
     """A tenant's usage of some days (UTC, both included), a row for each group, sorted by what they are
     grouped by. Raises InvalidInput."""
     if unknown := set(group_by) - set(GROUPS):
-        raise InvalidInput(f"one of {', '.join(GROUPS)}, not {min(unknown)!r}", param="group_by")
-    if not 0 <= (last - first).days < LONGEST:
-        raise InvalidInput(f"must be a day from 1 to {LONGEST} days before the last one", param="from")
+        raise InvalidInput(
+            f"group_by must be {', '.join(GROUPS[:-1])} or {GROUPS[-1]}, not {min(unknown)!r}",
+            param="group_by",
+        )
+    if first > last:
+        raise InvalidInput(f"from lies behind to: {first} is later than {last}", param="from")
+    if (last - first).days >= LONGEST:
+        raise InvalidInput(f"from {first} to {last} are more than {LONGEST} days", param="from")
     days = [first + timedelta(days=number) for number in range((last - first).days + 1)]
     replies = await connection.commands(
         [
@@ -84,13 +91,16 @@ def _add(
     rows: dict[tuple[str, ...], UsageRow], stored: Mapping[str, bytes], day: str, group_by: Sequence[Group]
 ) -> None:
     for field, value in stored.items():
-        provider, model, purpose, measure = field.rsplit("|", 3)
+        provider, model, purpose, measured = field.rsplit("|", 3)
+        measure = measured.removeprefix(records.LOST)
         values = {"day": day, "provider": provider, "model": model, "purpose": purpose}
         group = {str(name): values[name] for name in group_by}
         row = rows.setdefault(tuple(group.values()), msgspec.convert(group, UsageRow))
         amount = int(value)
         if measure == "units":
             row.cost += records.usd(amount)
+        elif measure == "estimated":
+            row.estimated_cost += records.usd(amount)
         elif measure.startswith("calls:"):
             outcome = measure.removeprefix("calls:")
             row.calls += amount

@@ -145,23 +145,36 @@ class ConversationStore:
         name = self.keys.fifo(tenant, conversation_id)
         return bool(await self.connection.run("reorder", [name], [len(seen), *seen, *wanted]))
 
-    async def erase(self, tenant: str, conversation_id: str) -> Erasure:
-        """Erase a conversation and all its turns. Raises NotFound."""
+    async def erase(
+        self,
+        tenant: str,
+        conversation_id: str,
+        *,
+        items: int = 0,
+        item_turns: Sequence[str] = (),
+        files: Sequence[str] = (),
+    ) -> Erasure:
+        """Erase a conversation and all its turns. NotFound where there is none and batches had no `items`.
+
+        `item_turns` are turns that items of it are or would become: none of them comes back.
+        """
         keys, shard = self.keys, shard_of(tenant, conversation_id)
         counts = await self.connection.run(
             "erase",
             keys.of_erasure(tenant, conversation_id),
-            [conversation_id, keys.gone(shard), GONE_MS, keys.control()],
+            [conversation_id, keys.gone(shard), GONE_MS, keys.control(), *item_turns],
         )
-        if not counts:
+        if not counts and not items:
             raise unknown_conversation(conversation_id)
-        messages, turns, stopped, schedules = counts
+        messages, turns, stopped, schedules = counts or (0, 0, 0, 0)
         return Erasure(
             conversation_id=conversation_id,
             messages=messages,
             turns=turns,
             stopped=stopped,
             schedules=schedules,
+            items=items,
+            files=list(files),
         )
 
     async def dead(self, limit: int) -> list[str]:

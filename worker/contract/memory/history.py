@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from worker.contract import records
-from worker.contract.checks import check_conversation, check_conversation_id
+from worker.contract.checks import check_conversation, check_conversation_id, check_settings
 from worker.contract.errors import Conflict, NotFound
 from worker.contract.memory.conversations import ConversationStore, unknown_conversation
 from worker.contract.schemas import (
@@ -122,7 +122,7 @@ class HistoryStore:
             check_conversation_id(new_id)
         settings, _ = await self._settings(tenant, conversation_id)
         wanted = settings if changes is None else changes.applied(settings)
-        check_conversation(wanted, self._tools)
+        check_settings(wanted, self._tools)
         upto: Argument = "" if version is None else version
         _, _, messages, summarized, summary = await self._run(
             "diff", tenant, conversation_id, ["", upto], version=version

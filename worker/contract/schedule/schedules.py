@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from worker.contract import records
+from worker.contract.batch.files import FileStore
 from worker.contract.checks import check_batch, check_conversation_id, check_key, check_turn
 from worker.contract.errors import Conflict, Gone, InvalidInput, NotFound
 from worker.contract.index import Index, Position
@@ -63,8 +64,15 @@ class Owed(NamedTuple):
 class ScheduleStore:
     """Typed access to schedules; safe to share within one event loop."""
 
-    def __init__(self, connection: Connection, settings: ContractSettings, tools: frozenset[str]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        settings: ContractSettings,
+        tools: frozenset[str],
+        files: FileStore,
+    ) -> None:
         self.connection = connection
+        self._files = files
         self.keys = Keys(settings.namespace)
         self._index = Index(connection)
         self._lives_ms = int(settings.conversation_ttl_seconds * 1000)
@@ -79,6 +87,7 @@ class ScheduleStore:
         InvalidInput, Conflict (`idempotency_mismatch`, `too_many_schedules`) or Gone.
         """
         check_schedule(request, self._tools)
+        await self._check_input(request.batch, tenant)
         conversation = request.conversation_id
         schedule_id = schedule_id_of(tenant, conversation, _digits(tenant, conversation, idempotency_key))
         now, _ = await self._read(schedule_id)
@@ -87,7 +96,7 @@ class ScheduleStore:
         if tick is None:
             ends = request.ends_at is not None
             raise InvalidInput(
-                "there is no tick before ends_at" if ends else "cron: never fires",
+                "there is no tick before ends_at" if ends else "cron: this expression never comes due",
                 param="ends_at" if ends else "cron",
             )
         arguments: list[Argument] = [
@@ -163,6 +172,8 @@ class ScheduleStore:
             check_timing(timing)
             if (timing.cron, timing.timezone, paused) == (known.cron, known.timezone, known.paused):
                 return known
+            if not paused:
+                await self._check_input(known.batch, tenant)
             after = now if known.starts_at is None else max(now, math.ceil(known.starts_at) - 1)
             tick = None if paused else first_tick(timing, after)
             arguments: list[Argument] = [
@@ -196,6 +207,14 @@ class ScheduleStore:
             "" if fire is None else records.encode(fire),
         ]  # fmt: skip
         return bool(await self._run("schedule_advance", schedule_id, owed.tenant, conversation, arguments))
+
+    async def _check_input(self, batch: BatchRequest | None, tenant: str) -> None:
+        """Raises InvalidInput when a batch is to be made of a file that is not there."""
+        if batch is not None and batch.input_file_id is not None:
+            try:
+                await self._files.check_input(batch.input_file_id, tenant)
+            except InvalidInput as error:
+                raise InvalidInput(f"batch.{error}", param=f"batch.{error.param}") from None
 
     async def _run(
         self, script: str, schedule_id: str, tenant: str, conversation: str | None, arguments: list[Argument]

@@ -118,6 +118,14 @@ def _zone(name: str) -> tzinfo:
         ) from None
 
 
+def _parses(cron: str) -> bool:
+    try:
+        CronSim(cron, datetime.now(UTC))
+    except CronSimError:
+        return False
+    return True
+
+
 def _explained(error: str, cron: str) -> str:
     parts = cron.split()
     name = error.removeprefix("Bad ")
@@ -126,4 +134,6 @@ def _explained(error: str, cron: str) -> str:
     if len(parts) == 5:
         parts.insert(0, "0")
     wrong = parts[list(_ALLOWED).index(name)]
+    if name == "day-of-month" and _parses(f"0 0 {wrong} * *"):
+        return "this expression never comes due: none of its months has such a day"
     return f"bad {name} {wrong!r}; it takes {_ALLOWED[name]}, with * , - /"

@@ -1,5 +1,5 @@
 -- Cancels a batch: running items end, no further one begins.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id ttl_ms wake_ms
 -- Returns the state it was in, or '' when there is no such batch, and 1 when there is a step to wake a worker for.
 local key, batch_id = batch_keys(), ARGV[1]

@@ -1,16 +1,16 @@
--- Gives the next slice of a batch to a worker: as many items as take about a second, or one of the steps that come
--- before and after all items, which are `-1` and `-2` and have none.
+-- Gives the next slice of a batch to a worker: as many items as take about a second, at most ten, so that others get a
+-- slot soon; or one of the steps that come before and after all items, which are `-1` and `-2` and have none.
 -- Repeating the call with the same token gives the same slice.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id lease_ms max_version suspect_after token call_row
 -- Call ids are `<batch>.<token>.<index>.1`; call_row holds `CALL` where the id belongs.
 -- Returns { 'claimed', start, count, fence, suspect, now, created_at, defaults, { index, item, … },
---        tenant, how often the one item of a batch with conversations was retried }
+--        tenant, how often the one item of a batch with conversations was retried, attempt }
 --      or { 'gone' } | { 'newer' } | { 'refused', why }; after 'looking' there is more to look through at once.
 -- A slice that was in `suspect_after` crashes is a suspect: the worker runs it in a process of its own.
 local key, batch_id, token = batch_keys(), ARGV[1], ARGV[5]
 local record = redis.call('HMGET', key.batch, 'state', 'version', 'total', 'cursor', 'running', 'window', 'item_ms',
-  'created_at', 'defaults', 'step', 'paused_at', 'tenant', 'turns')
+  'created_at', 'defaults', 'step', 'paused_at', 'tenant', 'turns', 'waits_until')
 if not record[1] then return { 'gone' } end
 if tonumber(record[2]) > tonumber(ARGV[3]) then return { 'newer' } end
 
@@ -43,6 +43,7 @@ local function next_slice()
   if again then
     redis.call('HDEL', key.rows, again)
     redis.call('HINCRBY', key.batch, 'failed', -1)
+    redis.call('HINCRBY', key.slices, 'try:' .. again, 1)
     return tonumber(again), 1, 0
   end
   local first = next_new()
@@ -52,7 +53,7 @@ local function next_slice()
     return
   end
   local by_time = record[7] and math.floor(1000 / math.max(1, tonumber(record[7]))) or 1
-  local size = math.max(1, math.min(by_time, math.ceil(remaining / (2 * window)), 50))
+  local size = math.max(1, math.min(by_time, math.ceil(remaining / (2 * window)), 10))
   redis.call('HSET', key.batch, 'cursor', int(first + size))
   return first, size, 0
 end
@@ -86,7 +87,8 @@ local function next_turn()
         return nil, 'handed out'
       end
     end
-    if not waits(index) then return tonumber(index), tonumber(crashes) end
+    local known = redis.call('HEXISTS', key.rows, index) == 1
+    if not known and not waits(index) then return tonumber(index), tonumber(crashes) end
   end
   return nil, 'looking'
 end
@@ -103,6 +105,7 @@ else
   else
     if record[1] ~= 'in_progress' then return { 'refused', record[1] } end
     if record[11] then return refuse('paused') end
+    if record[14] and tonumber(record[14]) > now then return refuse('budget') end
     if tonumber(record[5]) >= window then return refuse('window') end
     if record[13] then
       start, crashes = next_turn()
@@ -127,13 +130,14 @@ for offset, item in ipairs(items) do
       if record[1] == 'in_progress' then repeat_row(key, earlier, index, item) end
     elseif string.sub(item, 1, 1) == '>' then
       work[#work + 1], work[#work + 2] = index, item
-    elseif item ~= '!' then
+    elseif string.sub(item, 1, 1) ~= '!' then
       work[#work + 1], work[#work + 2] = index, item
       local call_id = batch_id .. '.' .. token .. '.' .. index .. '.1'
-      redis.call('HSETNX', key.ledger, call_id, (string.gsub(ARGV[6], 'CALL', call_id, 1)))
+      local row = string.gsub(ARGV[6], 'CALL', call_id, 1)
+      redis.call('HSETNX', key.ledger, call_id, stamped(row, int(now), int(crashes + 1)))
     end
   end
 end
 local fence = redis.call('HGET', key.fences, batch_id .. '/' .. int(start))
 return { 'claimed', int(start), int(count), fence, crashes >= tonumber(ARGV[4]) and 1 or 0, int(now), record[8], record[9], work,
-  record[12], record[13] and redis.call('HGET', key.slices, 'try:' .. int(start)) or 0 }
+  record[12], record[13] and redis.call('HGET', key.slices, 'try:' .. int(start)) or 0, int(crashes + 1) }

@@ -1,5 +1,5 @@
 -- Ends a batch whose files can be read.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id fence output_file ('' for none) error_file ('' for none) ttl_ms
 -- Returns the state, or '' when another has been given the step.
 local key, batch_id = batch_keys(), ARGV[1]

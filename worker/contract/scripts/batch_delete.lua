@@ -1,5 +1,5 @@
 -- Deletes a batch that is over with everything that is known of it; its files stay.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id
 -- Returns the state it was in, or '' when there is no such batch.
 local key, batch_id = batch_keys(), ARGV[1]

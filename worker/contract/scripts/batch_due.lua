@@ -1,5 +1,5 @@
--- Ends a batch whose time is over: what runs of it still ends, and counts no more.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- Ends a batch whose time is over: what runs of it still ends, and counts.
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id ttl_ms wake_ms
 -- Returns 1 when there is a step to wake a worker for, else 0.
 local key, batch_id = batch_keys(), ARGV[1]

@@ -2,17 +2,29 @@
 -- An upload that is never opened disappears by itself.
 -- An item is JSON, or `=<index> <id as JSON>` where it only repeats the item of that index, or `!` where its row is
 -- known already. Before the JSON of one that is a turn of a conversation stands `> `, or `><index> ` where that item is
--- the turn before it.
--- KEYS items rows
--- ARGV offset ttl_ms count items…, then index, row, …
+-- the turn before it. `talks` holds under a conversation the index of its last item, behind `erased` from when it is
+-- erased while lines are still stored: of the items that follow, only their rows are.
+-- KEYS items rows talks
+-- ARGV offset ttl_ms count rows, then the items, index, row, … and of the items that are turns index, conversation, …
 -- Returns how many items are stored.
 local length = redis.call('LLEN', KEYS[1])
 if length ~= tonumber(ARGV[1]) then return length end
-local last = 3 + tonumber(ARGV[3])
-for start = 4, last, 500 do
-  length = redis.call('RPUSH', KEYS[1], unpack(ARGV, start, math.min(start + 499, last)))
+local entries, at = take(5, tonumber(ARGV[3]))
+local rows = at + 2 * tonumber(ARGV[4])
+for pair = at, rows - 1, 2 do redis.call('HSET', KEYS[2], ARGV[pair], ARGV[pair + 1]) end
+for pair = rows, #ARGV, 2 do
+  local index, conversation = ARGV[pair], ARGV[pair + 1]
+  local place = tonumber(index) - length + 1
+  local erased = string.match(redis.call('HGET', KEYS[3], conversation) or '', '^erased') or ''
+  if erased ~= '' then
+    local earlier, item = string.match(entries[place], '^>(%d*) (.*)$')
+    redis.call('HSET', KEYS[2], index, erased_row(index, item))
+    entries[place] = '!' .. earlier
+  end
+  redis.call('HSET', KEYS[3], conversation, erased .. index)
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-for at = last + 1, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[at], ARGV[at + 1]) end
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
+for start = 1, #entries, 500 do
+  length = redis.call('RPUSH', KEYS[1], unpack(entries, start, math.min(start + 499, #entries)))
+end
+for _, name in ipairs(KEYS) do redis.call('PEXPIRE', name, ARGV[2]) end
 return length

@@ -1,5 +1,5 @@
 -- Pauses a batch, so that no further item begins, or lets it go on. Its time goes on in any case.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id pause (1 or 0) wake_ms
 -- Returns the state it is in, or '' when there is no such batch; only one in progress is changed.
 local key, batch_id = batch_keys(), ARGV[1]
@@ -9,7 +9,7 @@ if ARGV[2] == '1' then
   redis.call('HSETNX', key.batch, 'paused_at', int(now_ms()))
   redis.call('ZREM', key.ready, batch_id)
   redis.call('HDEL', key.wakes, batch_id)
-elseif redis.call('HDEL', key.batch, 'paused_at') == 1 then
+elseif redis.call('HDEL', key.batch, 'paused_at', 'waits_until') > 0 then
   redis.call('ZADD', key.ready, int(now_ms() + tonumber(ARGV[3])), batch_id)
 end
 return state

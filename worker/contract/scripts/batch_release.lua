@@ -1,11 +1,12 @@
 -- Takes a slice from its worker: handed back, or its lease ran out. What has no result is done again.
 -- A slice that was in `suspect_after` crashes is split into single items, which are suspects from then on.
--- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches
--- ARGV batch_id start fence ('' for a lease that ran out) suspect_after wake_ms ttl_ms calls, then the calls
+-- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
+-- ARGV batch_id start fence ('' for a lease that ran out) suspect_after wake_ms ttl_ms waits_ms calls, then the calls
+--      (waits_ms: for how long no slice of the batch is given out)
 -- Returns { 'queued' } | { 'refused' } | { 'over' }.
 local key, batch_id, start = batch_keys(), ARGV[1], tonumber(ARGV[2])
 local slice, handed_back = batch_id .. '/' .. ARGV[2], ARGV[3] ~= ''
-settle_from(key, 8, tonumber(ARGV[7]))
+settle_from(key, 9, tonumber(ARGV[8]))
 
 local entry = redis.call('HGET', key.slices, ARGV[2])
 if not entry then
@@ -21,6 +22,7 @@ if not handed_back and until_ms and tonumber(until_ms) > now then return { 'refu
 local count, crashes, token = string.match(entry, '^(%d+):(%d+):.-(%w+)$')
 count, crashes = tonumber(count), tonumber(crashes)
 if not handed_back then crashes = crashes + 1 end
+-- The items of a slice are run one after the other: only the first without a row can have been asked.
 local step = handed_back and unmake or lose
 for index = start, start + count - 1 do
   local number, row, call_id = 0, nil, nil
@@ -30,6 +32,7 @@ for index = start, start + count - 1 do
     call_id = batch_id .. '.' .. token .. '.' .. int(index) .. '.' .. number
     row = redis.call('HGET', key.ledger, call_id)
   until not row
+  if number > 1 and redis.call('HEXISTS', key.rows, int(index)) == 0 then step = unmake end
 end
 
 local record = redis.call('HMGET', key.batch, 'state', 'paused_at')
@@ -50,5 +53,7 @@ if start >= 0 and record[1] ~= 'in_progress' then
   go_on(key, batch_id, ARGV[6], ARGV[5])
   return { 'over' }
 end
-if not record[2] then redis.call('ZADD', key.ready, int(now + tonumber(ARGV[5])), batch_id) end
+local waits_ms = tonumber(ARGV[7])
+if waits_ms > 0 then redis.call('HSET', key.batch, 'waits_until', int(now + waits_ms)) end
+if not record[2] then redis.call('ZADD', key.ready, int(now + waits_ms + tonumber(ARGV[5])), batch_id) end
 return { 'queued' }

@@ -5,7 +5,8 @@
 --      max_conversation_version
 -- Returns { 'claimed', fence, attempts, suspect, now, created_at, body, conv settings, memory_k, messages,
 --        what a pause or an earlier attempt left or '', the answer to its question or '', how it is to stop or '',
---        how many messages stand before those, the summary of them or '' }
+--        how many messages stand before those, the summary of them or '',
+--        milliseconds that the conversation lives after its last turn, 0 for ever }
 --      or { 'gone' } | { 'newer' } | { 'refused', state }
 -- A turn that was in `suspect_after` crashes is a suspect: the worker runs it in a process of its own.
 local key, turn_id, token = turn_keys(), ARGV[1], ARGV[3]
@@ -29,7 +30,7 @@ if not (state == 'running' and record[3] == token) then
   redis.call('HDEL', key.wakes, turn_id)
   redis.call('ZADD', key.leases, int(now + tonumber(ARGV[4])), turn_id)
   redis.call('HSET', key.fences, turn_id, fence)
-  redis.call('HSETNX', key.ledger, ARGV[9], ARGV[10])
+  redis.call('HSETNX', key.ledger, ARGV[9], stamped(ARGV[10], int(now), attempts))
   local events = { '{"type":"started","attempt":' .. attempts .. '}' }
   if redis.call('HDEL', key.turn, 'resumed') == 0 and fence > 1 then table.insert(events, 1, '{"type":"reset","attempt":' .. attempts .. '}') end
   emit(key.turn, key.log, ARGV[5], tonumber(ARGV[6]), events)
@@ -37,8 +38,8 @@ end
 
 local fields = redis.call('HMGET', key.turn, 'fence', 'attempts', 'created_at', 'body', 'paused', 'answered', 'cancel')
 local answer = fields[6] and redis.call('HGET', key.turn, 'answer:' .. fields[6]) or ''
-local settings = redis.call('HMGET', key.conv, 'settings', 'memory_k', 'memory', 'summary')
+local settings = redis.call('HMGET', key.conv, 'settings', 'memory_k', 'memory', 'summary', 'ttl_ms')
 local first, summary = window(key, settings[3], tonumber(settings[2]), settings[4])
 return { 'claimed', fields[1], fields[2], suspect and 1 or 0, int(now_ms()), fields[3], fields[4], settings[1], settings[2],
   redis.call('LRANGE', key.msgs, first, -1), fields[5] or '', answer,
-  fields[7] or '', first, summary }
+  fields[7] or '', first, summary, tonumber(settings[5] or 0) }

@@ -2,9 +2,11 @@
 -- Of its ledgers, which hold no text, the totals stay. A turn that runs meets a fence that is gone.
 -- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history   (of no turn: the id is '')
 --      planned schedule schedules crons   (schedule: the name of a schedule's record but for its id)
--- ARGV conversation_id gone gone_ms control   (gone: the name of a tombstone but for its turn's id)
+-- ARGV conversation_id gone gone_ms control, then ids of turns that its batch items are or would become
+--      (gone: the name of a tombstone but for its turn's id)
 -- Returns { messages, turns, turns that ran, schedules } or { } when there is no such conversation.
 local key = turn_keys()
+for index = 5, #ARGV do redis.call('SET', ARGV[2] .. ARGV[index], 1, 'PX', ARGV[3]) end
 local schedules = redis.call('ZRANGE', KEYS[18], 0, -1)
 if redis.call('EXISTS', key.conv) == 0 and #schedules == 0 then return {} end
 local messages, turns, ran = redis.call('LLEN', key.msgs) + left_behind(key), redis.call('ZRANGE', key.turns, 0, -1), 0

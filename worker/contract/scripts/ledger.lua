@@ -5,7 +5,8 @@
 local key = { ledger = KEYS[1], totals = KEYS[2], usage = KEYS[3], turn = KEYS[4], batch = KEYS[5] and KEYS[4] }
 local at = settle_from(key, 3, tonumber(ARGV[1]))
 for index = at, #ARGV, 2 do
-  local call_id, row, token = ARGV[index], ARGV[index + 1], token_of(ARGV[index])
+  local call_id, token = ARGV[index], token_of(ARGV[index])
+  local row = stamped(ARGV[index + 1], int(now_ms()))
   local held
   if KEYS[5] then
     held = redis.call('HEXISTS', KEYS[5], 'token:' .. token) == 1

@@ -9,14 +9,14 @@ local LIVING = { 'conv', 'msgs', 'turns', 'history' }
 local UNSUMMARIZED = 100
 
 -- The keys that live and go with a batch.
-local LASTING = { 'batch', 'items', 'rows', 'slices', 'redo', 'ledger', 'bad', 'again', 'order', 'parked' }
+local LASTING = { 'batch', 'items', 'rows', 'slices', 'redo', 'ledger', 'bad', 'again', 'order', 'parked', 'talks' }
 -- The states in which nothing more happens to a batch.
 local OVER = { completed = true, failed = true, expired = true, cancelled = true }
 -- The numbers that the steps of a batch have instead of a first index.
 local STEPS = { validate = -1, finalize = -2 }
 -- What a batch's record calls the sums that the totals have by model.
 local SUMS = { input = 'input_tokens', output = 'output_tokens', cached = 'cached_tokens',
-  reasoning = 'reasoning_tokens', units = 'units', unpriced = 'unpriced' }
+  reasoning = 'reasoning_tokens', units = 'units', estimated = 'estimated', unpriced = 'unpriced' }
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -52,7 +52,8 @@ end
 local function batch_keys()
   return { batch = KEYS[1], items = KEYS[2], rows = KEYS[3], slices = KEYS[4], redo = KEYS[5], ready = KEYS[6],
     wakes = KEYS[7], leases = KEYS[8], fences = KEYS[9], ledger = KEYS[10], totals = KEYS[11], usage = KEYS[12],
-    due = KEYS[13], bad = KEYS[14], again = KEYS[15], order = KEYS[16], parked = KEYS[17], batches = KEYS[18] }
+    due = KEYS[13], bad = KEYS[14], again = KEYS[15], order = KEYS[16], parked = KEYS[17], batches = KEYS[18],
+    talks = KEYS[19] }
 end
 
 -- The keys of a schedule; the last five only where it posts to a conversation.
@@ -130,31 +131,55 @@ local function tally(key, row, amounts)
     add(key.totals, amounts[index], amounts[index + 1])
     local whose, measure = string.match(amounts[index], '^(.*|)([^|]*)$')
     add(day, whose .. purpose .. '|' .. measure, amounts[index + 1])
-    if known and key.batch and SUMS[measure] then add(key.batch, SUMS[measure], amounts[index + 1]) end
+    local sum = SUMS[(string.gsub(measure, '^lost:', ''))]
+    if known and key.batch and sum then add(key.batch, sum, amounts[index + 1]) end
   end
   redis.call('PEXPIRE', day, USAGE_MS)
+end
+
+-- A row with what it leaves open: when it was entered, and in which attempt, where the caller does not know.
+local function stamped(row, at, attempt)
+  if attempt then row = string.gsub(row, '"attempt":null', '"attempt":' .. attempt, 1) end
+  return (string.gsub(row, '"at":null', '"at":' .. at, 1))
+end
+
+-- What a lost call counts for, by the estimate in its row: in sums of its own, because these can fall. `times` is
+-- -1 where its worker has told of it after all.
+local function lost_amounts(row, times)
+  local call = cjson.decode(row)
+  local whose = call.provider .. '|' .. call.model .. '|'
+  local amounts = { whose .. 'calls:lost', times }
+  local usage, priced = call.usage ~= cjson.null and call.usage or {}, type(call.cost) == 'string'
+  local units = priced and math.floor(tonumber(call.cost) * 1e12 + 0.5) or 0
+  local counted = { input = usage.input_tokens, output = usage.output_tokens, units = units, estimated = units,
+    unpriced = priced and 0 or 1 }
+  for measure, amount in pairs(counted) do
+    if amount ~= 0 then
+      amounts[#amounts + 1], amounts[#amounts + 2] = whose .. 'lost:' .. measure, int(amount * times)
+    end
+  end
+  return amounts
 end
 
 -- Writes the final row of a provider call, once, and counts it.
 local function settle(key, call_id, row, amounts)
   local before = redis.call('HGET', key.ledger, call_id)
   if before and string.find(before, '"outcome":"lost"', 1, true) then
-    tally(key, before, { cjson.decode(before).provider .. '||calls:lost', -1 })
+    tally(key, before, lost_amounts(before, -1))
   elseif before and not string.find(before, '"outcome":"intended"', 1, true) then
     return
   end
-  redis.call('HSET', key.ledger, call_id, row)
+  local at = string.match(before or '', '"at":(%d+)') or int(now_ms())
+  redis.call('HSET', key.ledger, call_id, stamped(row, at, string.match(before or '', '"attempt":(%d+)')))
   tally(key, row, amounts)
 end
 
--- Marks a call that a dead attempt left open; what it cost is not known. A model that never answered
--- has no totals of its own: its name may be a caller's invention.
+-- Marks a call that a dead attempt left open; what it cost is not known.
 local function lose(key, call_id, row)
   local changed, count = string.gsub(row, '"outcome":"intended"', '"outcome":"lost"', 1)
   if count == 0 then return end
-  local call = cjson.decode(row)
   redis.call('HSET', key.ledger, call_id, changed)
-  tally(key, row, { call.provider .. '||calls:lost', 1 })
+  tally(key, changed, lost_amounts(changed, 1))
 end
 
 -- Forgets a call that an attempt entered and never made: its worker has told of all that it made.
@@ -403,10 +428,17 @@ local function free_slice(key, batch_id, start)
   return redis.call('HINCRBY', key.batch, 'running', -1)
 end
 
+-- Lists a row that was stored just now, behind its index `:<how often the item was retried>`: a row that was taken out
+-- again to be made anew stands in the list with a number that is no longer the item's.
+local function list_row(key, index)
+  local tried = redis.call('HGET', key.slices, 'try:' .. index)
+  redis.call('RPUSH', key.order, tried and index .. ':' .. tried or index)
+end
+
 -- Counts a row that was stored just now.
 local function count_row(key, index, ok)
   redis.call('HINCRBY', key.batch, ok and 'completed' or 'failed', 1)
-  redis.call('RPUSH', key.order, index)
+  list_row(key, index)
   if not ok then redis.call('RPUSH', key.bad, index) end
 end
 
@@ -445,6 +477,14 @@ local function unpark(key, earlier)
   end
 end
 
+-- Forgets the call that the claim of a slice has entered for an item, and that was not made.
+local function forget_call(key, batch_id, start, index)
+  local token = string.match(redis.call('HGET', key.slices, start), '%w+$')
+  local call_id = batch_id .. '.' .. token .. '.' .. index .. '.1'
+  local row = redis.call('HGET', key.ledger, call_id)
+  if row then unmake(key, call_id, row) end
+end
+
 -- Puts the items of a slice that have no row into the list of what is to be done, each by itself.
 local function keep_for_later(key, start, crashes)
   local count = tonumber(string.match(redis.call('HGET', key.slices, start), '^(%d+)'))
@@ -455,10 +495,18 @@ local function keep_for_later(key, start, crashes)
   end
 end
 
+-- The row of an item whose conversation was erased; of the item only the caller's own id is left.
+local function erased_row(index, item)
+  local read, told = pcall(cjson.decode, item)
+  local own = read and type(told) == 'table' and type(told.id) == 'string' and cjson.encode(told.id) or 'null'
+  return '{"index":' .. int(index) .. ',"id":' .. own .. ',"status":"error","error":{"code":"conversation_erased",'
+    .. '"message":"the conversation was erased","retryable":false},"attempts":0}'
+end
+
 -- Ends a batch and lets its keys expire.
 local function end_batch(key, batch_id, state, ttl_ms)
   redis.call('HSET', key.batch, 'state', state, 'finished_at', int(now_ms()))
-  redis.call('HDEL', key.batch, 'step', 'ends_as', 'paused_at', 'left')
+  redis.call('HDEL', key.batch, 'step', 'ends_as', 'paused_at', 'waits_until', 'left')
   redis.call('ZREM', key.ready, batch_id)
   redis.call('ZREM', key.due, batch_id)
   redis.call('HDEL', key.wakes, batch_id)
@@ -497,30 +545,43 @@ local function go_on(key, batch_id, ttl_ms, wake_ms)
   return state
 end
 
--- How long a budget is remembered that nobody uses.
-local BUDGET_MS = 34560000000
-
--- What was used of a budget in its present window, and what is held for calls under way.
-local function in_window(name, field, seconds, now)
-  local window = seconds > 0 and int(math.floor(now / (seconds * 1000))) or '0'
-  local known = redis.call('HMGET', name, field .. ':window', field .. ':used', field .. ':held')
-  redis.call('PEXPIRE', name, BUDGET_MS)
-  if known[1] ~= window then
-    redis.call('HSET', name, field .. ':window', window, field .. ':used', 0)
-    redis.call('PEXPIRE', name, BUDGET_MS)
-    return 0, tonumber(known[3] or 0)
-  end
-  return tonumber(known[2] or 0), tonumber(known[3] or 0)
+-- Notes until when an answer, or who asks for it, is there, and forgets those that are gone.
+local function list_answer(answers, digest, now, lives_ms)
+  redis.call('ZREMRANGEBYSCORE', answers, '-inf', int(now))
+  local known = tonumber(redis.call('ZSCORE', answers, digest) or 0)
+  redis.call('ZADD', answers, int(math.max(known, now + tonumber(lives_ms))), digest)
+  if redis.call('PTTL', answers) < tonumber(lives_ms) then redis.call('PEXPIRE', answers, lives_ms) end
 end
 
--- Writes down as used what a call took by measure, or all that it had reserved; returns in how many budgets.
+-- How long a budget is remembered that nobody uses, where its owner does not end sooner.
+local BUDGET_MS = 34560000000
+
+-- Lets a budget be remembered for at least so long.
+local function remember_for(name, keep_ms)
+  if redis.call('PTTL', name) < keep_ms then redis.call('PEXPIRE', name, int(keep_ms)) end
+end
+
+-- What was used of a budget in its present window, and what is held for calls under way. It is remembered until the
+-- window ends, and for as long as its owner `lives`, which whoever reserves says and the budget knows from then on.
+local function in_window(name, field, seconds, now, lives)
+  local window = seconds > 0 and int(math.floor(now / (seconds * 1000))) or '0'
+  local left = seconds > 0 and seconds * 1000 - now % (seconds * 1000) or 0
+  local known = redis.call('HMGET', name, field .. ':window', field .. ':used', field .. ':held', 'lives')
+  if lives and lives ~= known[4] then redis.call('HSET', name, 'lives', lives) end
+  if known[1] ~= window then redis.call('HSET', name, field .. ':window', window, field .. ':used', 0) end
+  remember_for(name, math.max(left, tonumber(lives or known[4] or BUDGET_MS)))
+  return known[1] == window and tonumber(known[2] or 0) or 0, tonumber(known[3] or 0)
+end
+
+-- Writes down as used what a call took by measure, or what counts where nobody can tell; returns in how many budgets.
 local function spend(calls, until_, call_id, prefix, now, took)
   local budgets = 0
-  for scope, field, need in string.gmatch((redis.call('HGET', calls, call_id) or '') .. '\n\n', '(.-)\n(.-)\n(.-)\n\n') do
+  local reserved = (redis.call('HGET', calls, call_id) or '') .. '\n\n'
+  for scope, field, need, lost in string.gmatch(reserved, '(.-)\n(.-)\n(%d+) ?(%d*)\n\n') do
     local name, measure, seconds = prefix .. scope, string.match(field, '^(%l+):(%d+)$')
     if need ~= '0' then redis.call('HINCRBY', name, field .. ':held', '-' .. need) end
     in_window(name, field, tonumber(seconds), now)
-    redis.call('HINCRBY', name, field .. ':used', took and took[measure] or need)
+    redis.call('HINCRBY', name, field .. ':used', took and took[measure] or (lost ~= '' and lost or need))
     budgets = budgets + 1
   end
   redis.call('HDEL', calls, call_id)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import logging
 import uuid
 from typing import Any, Final
@@ -19,6 +20,7 @@ from worker.contract.keys import Keys
 from worker.contract.queues import TASKS, lane_of, queue
 from worker.contract.schemas import Lane
 from worker.contract.server.connection import Connection
+from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
 
 ROUND: Final = 500
@@ -27,12 +29,16 @@ _log = logging.getLogger(__name__)
 
 
 class Knocker:
-    """Fire and forget: a wake-up that cannot be sent is found missing by the reaper. Of one event loop."""
+    """Fire and forget: a wake-up that cannot be sent is found missing by the reaper. Of one event loop.
+
+    No more wait on the lane of batches than one batch's window has slices.
+    """
 
     def __init__(self, settings: ContractSettings) -> None:
         prefix = Keys(settings.namespace).broker_prefix()
         self._names = {lane: queue(settings.namespace, lane) for lane in Lane}
         self._keys = {lane: prefix + name for lane, name in self._names.items()}
+        self._longest = {Lane.CHAT: 0, Lane.BATCH: settings.batch_window}
         self._connection = Connection(settings.broker)
         self._waiting: dict[Lane, list[bytes]] = {}
         self._sending: asyncio.Task[None] | None = None
@@ -56,11 +62,14 @@ class Knocker:
         lengths = await self._connection.commands([("LLEN", key) for key in self._keys.values()])
         return dict(zip(self._keys, lengths, strict=True))
 
+    def _arguments(self, lane: Lane, messages: list[bytes]) -> list[Argument]:
+        return [self._longest[lane], *messages]
+
     async def _send(self) -> None:
         while self._waiting:
             waiting, self._waiting = self._waiting, {}
             calls = [
-                ("wake", [self._keys[lane]], messages[start : start + ROUND])
+                ("wake", [self._keys[lane]], self._arguments(lane, messages[start : start + ROUND]))
                 for lane, messages in waiting.items()
                 for start in range(0, len(messages), ROUND)
             ]
@@ -69,6 +78,17 @@ class Knocker:
             except ContractError as error:
                 count = sum(map(len, waiting.values()))
                 _log.warning("wake_ups_not_sent", extra={"count": count, "reason": type(error).__name__})
+
+
+class Bell(Knocker):
+    """A Knocker of one event loop that is rung from any thread."""
+
+    def __init__(self, settings: ContractSettings, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(settings)
+        self._loop = loop
+
+    def wake(self, work: str, *, times: int = 1) -> None:
+        self._loop.call_soon_threadsafe(functools.partial(super().wake, work, times=times))
 
 
 def message(work: str, task: str, routing_key: str) -> bytes:
