@@ -18,7 +18,7 @@ class WorkerSettings(ContractSettings):
     """Settings of one worker process."""
 
     concurrency: int = Field(default=100, ge=1, le=5_000)
-    """How many turns, and how many slices, run at a time; in the greenlet pool a tenth more of both together."""
+    """How many turns, and how many slices, run at a time; with greenlets a tenth more of both together."""
     pool: Pool = "greenlets"
     """What runs the tasks; `threads` with a broker that has no event loop."""
     limits: Limits = Field(default_factory=dict)
