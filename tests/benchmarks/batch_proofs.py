@@ -103,15 +103,11 @@ async def _capped(on: Stage, most: Decimal, kills: int) -> Rows:
             await eventually(partial(_nothing_held, on, tenant, scope), PATIENCE_SECONDS)
             spent, used = unit * (on.calls() - before), _used(on, tenant, scope)
             reported = batch.cost - batch.estimated_cost
-            beyond = max(Decimal(0), spent - most)
+            assert spent <= most, (spent, most)
             assert reported <= most, (reported, most)
             assert most - 3 * CAPPED_WIDTH * unit <= used <= most, (used, most)
             rows += [
                 [f"{name}: the calls that the provider saw × price, USD", f"{spent.normalize():f}"],
-                [
-                    f"{name}: of that beyond it, lost calls being estimates, USD",
-                    f"{beyond.normalize():f}",
-                ],
                 [f"{name}: used of it, USD", f"{used.normalize():f}"],
                 [f"{name}: the batch's cost, USD", f"{batch.cost.normalize():f}"],
                 [
