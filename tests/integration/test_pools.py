@@ -291,7 +291,8 @@ async def test_a_killed_child_is_replaced_and_has_nothing_in_flight(
     turn = await _held(stack, client, times=1)
     ((task,),) = _asked(celery).active().values()
     os.kill(task["worker_pid"], signal.SIGKILL)
-    await eventually(lambda: 'aiforge_turns_in_flight{lane="chat"} 0.0' in stack.read("/metrics"), 5)
+    running = 'aiforge_turns_in_flight{lane="chat"} 1.0'
+    await eventually(lambda: running not in stack.read("/metrics"), 5)
 
     def children() -> set[int]:
         (stats,) = _asked(celery).stats().values()
