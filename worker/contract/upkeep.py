@@ -18,7 +18,7 @@ WAKE_MS: Final = 5_000
 LONGEST_WAKE_MS: Final = 60_000
 LOOK_MS: Final = 1_000
 """After how long a reaper looks again at ready work that it has not woken: none seemed to be missing."""
-REAPER_LOCK_MS: Final = 2_000
+REAPER_LOCK_MS: Final = 1_000
 REAP_LIMIT: Final = 500
 WAKE_LIMIT: Final = 100
 """Ready works of a shard that are looked at in one round."""

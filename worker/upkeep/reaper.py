@@ -21,7 +21,7 @@ from worker.contract.wakeups.wake import Waker
 from worker.running.sharing import Offers
 from worker.upkeep.schedules import Schedules
 
-TICK_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
