@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 import typer
 
 from aiforge.cli.errors import UsageError
+from aiforge.core import names
 
 Word = TypeVar("Word", str, str | None)
 
@@ -19,20 +20,11 @@ class _Kind(NamedTuple):
     words: str
 
 
-_TURN: Final = _Kind(re.compile(r"[0-9]{2}[0-9a-f]{20}"), "a turn's id, such as 171f0a93c2d4e5b6a7f809")
-_BATCH: Final = _Kind(
-    re.compile(r"batch_[0-9]{2}[0-9a-f]{20}"), "a batch's id, such as batch_171f0a93c2d4e5b6a7f809"
-)
-_FILE: Final = _Kind(
-    re.compile(r"file-[0-9]{2}[0-9a-f]{20}"), "a file's id, such as file-171f0a93c2d4e5b6a7f809"
-)
-_SCHEDULE: Final = _Kind(
-    re.compile(r"sched_[0-9]{2}[0-9a-f]{20}"), "a schedule's id, such as sched_171f0a93c2d4e5b6a7f809"
-)
-_CONVERSATION: Final = _Kind(
-    re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,128}"),
-    "1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or two",
-)
+_TURN: Final = _Kind(re.compile(names.TURN_ID), names.TURN_WORDS)
+_BATCH: Final = _Kind(re.compile(names.BATCH_ID), names.BATCH_WORDS)
+_FILE: Final = _Kind(re.compile(names.FILE_ID), names.FILE_WORDS)
+_SCHEDULE: Final = _Kind(re.compile(names.SCHEDULE_ID), names.SCHEDULE_WORDS)
+_CONVERSATION: Final = _Kind(names.CONVERSATION_ID, names.CONVERSATION_WORDS)
 
 
 def turn(parameter: typer.CallbackParam, value: Word) -> Word:

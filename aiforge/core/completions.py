@@ -24,7 +24,7 @@ from aiforge.core.pricing import Price, price, price_list
 from aiforge.core.providers import complete
 from aiforge.core.recorder import Recorder
 from aiforge.core.retry import pause_before_retry
-from aiforge.core.tokens import BYTES_PER_TOKEN, LONGEST_ANSWER, USUAL_ANSWER, estimate_usage
+from aiforge.core.tokens import BYTES_PER_TOKEN, LONGEST_ANSWER, USUAL_ANSWER, estimate_usage, usual_answer
 from aiforge.core.types import (
     AIForgeError,
     APITimeoutError,
@@ -243,7 +243,7 @@ class _Call:
     def _begun(self) -> Usage:
         """Of a request whose answer nobody saw: the provider is likely to have made one."""
         most = self._most()
-        return msgspec.structs.replace(most, output_tokens=min(USUAL_ANSWER, most.output_tokens))
+        return msgspec.structs.replace(most, output_tokens=usual_answer(most.output_tokens))
 
     def _most(self) -> Usage:
         body = _bounds(self._request.body)

@@ -77,3 +77,8 @@ def _count(part: object) -> int:
     if part is None:
         return 0
     return count_tokens(part if isinstance(part, str) else msgspec.json.encode(part, enc_hook=str).decode())
+
+
+def usual_answer(most: int | None) -> int:
+    """Tokens of an answer that nobody saw, where it can have `most` at most."""
+    return USUAL_ANSWER if most is None else min(USUAL_ANSWER, most)

@@ -10,7 +10,7 @@ import msgspec
 from aiforge.core.completions import longest_answer
 from aiforge.core.events import Event, Reset, Token
 from aiforge.core.pricing import Price, price, price_list
-from aiforge.core.tokens import USUAL_ANSWER, estimate_usage
+from aiforge.core.tokens import estimate_usage, usual_answer
 from aiforge.core.types import ProviderCall, Usage
 from worker.contract.batch.batches import BatchStore, Slice
 from worker.contract.batch.line_schemas import LineItem
@@ -46,9 +46,7 @@ async def lost_items(store: BatchStore, taken: Slice, prices: Prices) -> list[Pr
             continue
         asked = _asked(item, taken.defaults)
         usage = estimate_usage([{"content": asked.text}], None, "")
-        usage = msgspec.structs.replace(
-            usage, output_tokens=min(USUAL_ANSWER, asked.max_tokens or USUAL_ANSWER)
-        )
+        usage = msgspec.structs.replace(usage, output_tokens=usual_answer(asked.max_tokens or None))
         return [_lost(call, asked.model, usage, prices) for call in mine]
     return []
 

@@ -146,8 +146,7 @@ class SliceRunner:
     async def _lost(self, taken: Slice) -> list[ProviderCall]:
         """The calls that a process of its own has left open."""
         calls = await lost_items(self._batches, taken, self._specs.prices)
-        if self._specs.purses is not None:
-            await self._specs.purses.charge(taken.tenant, calls)
+        await self._specs.charge(taken.tenant, calls)
         return calls
 
 

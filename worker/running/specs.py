@@ -83,6 +83,11 @@ class Specs:
         self._fallbacks = Fallbacks(settings, transport) if settings.FALLBACKS else None
         self._budget = functools.lru_cache(MODELS_KEPT)(self._new_budget)
 
+    async def charge(self, tenant: str, calls: Sequence[ProviderCall]) -> None:
+        """Write down in the budgets, where there are some, what calls took that died with a process."""
+        if self.purses is not None:
+            await self.purses.charge(tenant, calls)
+
     @property
     def first_call(self) -> ProviderCall:
         """What a claim enters in the ledger, before it is known whether the request names another model."""

@@ -127,8 +127,7 @@ class TurnRunner:
     async def _lost(self, place: Place) -> list[ProviderCall]:
         """The calls that a process of its own has left open."""
         calls = await lost_calls(self._store, place, self._specs.prices)
-        if self._specs.purses is not None:
-            await self._specs.purses.charge(place.tenant, calls)
+        await self._specs.charge(place.tenant, calls)
         return calls
 
     async def _bury(self, claim: Claim, calls: list[ProviderCall]) -> str | None:

@@ -28,7 +28,7 @@ from aiforge.core.pricing import Price, price, price_list
 from aiforge.core.providers import complete, stream_deltas
 from aiforge.core.recorder import Recorder
 from aiforge.core.retry import pause_before_retry
-from aiforge.core.tokens import LONGEST_ANSWER, USUAL_ANSWER, count_messages, estimate_usage
+from aiforge.core.tokens import LONGEST_ANSWER, USUAL_ANSWER, count_messages, estimate_usage, usual_answer
 from aiforge.core.types import (
     AIForgeError,
     APITimeoutError,
@@ -229,8 +229,7 @@ class Calls:
         usage = _estimate(request, reply)
         if request.round is not None:
             return usage
-        answer = min(USUAL_ANSWER, self._params.max_tokens or USUAL_ANSWER)
-        return msgspec.structs.replace(usage, output_tokens=answer)
+        return msgspec.structs.replace(usage, output_tokens=usual_answer(self._params.max_tokens))
 
     def _of_failure(self, request: Request, reply: Reply, error: BaseException) -> Usage:
         """What a failed call cost: nothing when the provider said no, an estimate when it was at work."""
