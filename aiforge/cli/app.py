@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -23,50 +25,79 @@ from aiforge.cli import (
 )
 from aiforge.cli.errors import EXIT_CONFIG, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, CommandError
 from aiforge.cli.groups import GROUPS
-from aiforge.cli.output import problem
+from aiforge.cli.output import data, problem
 from aiforge.client import APIError, ClientError, UnauthorizedError
 from aiforge.core.types import ConfigError
 
 PASSED_ON: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
+FIRST: Final[tuple[Callable[..., None], ...]] = (
+    demo.demo, services.up, services.worker, services.api,
+    chat.chat, chat.submit, chat.tail, chat.history, turns.queue, turns.cancel, turns.resume,
+)  # fmt: skip
+LAST: Final[tuple[Callable[..., None], ...]] = (
+    status.status, usage.usage, doctor.doctor, config.config, services.flower, playground.playground,
+)  # fmt: skip
+
+
 def build() -> typer.Typer:
     """All commands, in the order in which the help lists them."""
     app = typer.Typer(
         name="aiforge",
-        help="LLM chat as durable background work.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    app.command()(demo.demo)
-    app.command()(services.up)
-    app.command()(services.worker)
-    app.command()(services.api)
-    app.command()(chat.chat)
-    app.command()(chat.submit)
-    app.command()(chat.tail)
-    app.command()(chat.history)
-    app.command()(turns.queue)
-    app.command()(turns.cancel)
-    app.command()(turns.resume)
+    app.callback()(about)
+    for command in FIRST:
+        _add(app, command)
     _add_groups(app)
-    app.command()(status.status)
-    app.command()(usage.usage)
-    app.command()(doctor.doctor)
-    app.command()(config.config)
-    app.command()(services.flower)
-    app.command()(playground.playground)
-    app.command("fake-provider", context_settings=PASSED_ON)(services.fake_provider)
+    for command in LAST:
+        _add(app, command)
+    _add(app, services.fake_provider, "fake-provider", PASSED_ON)
     return app
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        data(f"aiforge {metadata.version('aiforge')}")
+        raise typer.Exit
+
+
+def about(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_say_version),
+    ] = False,
+) -> None:
+    """LLM chat as durable background work.
+
+    `aiforge demo` shows it, `aiforge up` runs it, `aiforge chat` and `aiforge batch run` ask it. Every
+    command has a --help; `aiforge config` lists the settings.
+    """
+
+
+def _add(
+    app: typer.Typer,
+    command: Callable[..., None],
+    name: str | None = None,
+    context: dict[Any, Any] | None = None,
+) -> None:
+    """In a list of commands stands the whole first sentence of what a command says of itself."""
+    says = re.split(r"[.;:] |\.$", " ".join((command.__doc__ or "").split()))[0]
+    app.command(name, short_help=f"{says}.", context_settings=context)(command)
 
 
 def _add_groups(app: typer.Typer) -> None:
     for (name, says), commands in GROUPS.items():
-        group = typer.Typer(help=says, no_args_is_help=True, rich_markup_mode=None)
+        group = typer.Typer(help=says, short_help=says, no_args_is_help=True, rich_markup_mode=None)
         for verb, command in commands.items():
-            group.command(verb)(command)
+            _add(group, command, verb)
+            if verb == "ls":
+                group.command("list", hidden=True)(command)
         app.add_typer(group, name=name)
 
 

@@ -28,7 +28,7 @@ from aiforge.cli.questions import (
     RetryFailedOption,
     SystemPromptOption,
 )
-from aiforge.cli.runs import Run
+from aiforge.cli.runs import Run, earlier
 from aiforge.client.options import BatchOptions, Options
 from aiforge.questions.output import Output, errors_file, unused_file
 from aiforge.questions.reading import Choices
@@ -96,8 +96,9 @@ def _run(
     with questions.opened(source, choices) as found, answers.output(target, found, _decisive(posted)) as out:
         questions.must_have_no_cap(found, posted)
         if dry_run:
-            _begin(out, target, retry_failed)
-            forecast(out, posted)
+            with earlier(target) as run:
+                _begin(out, target, retry_failed)
+                forecast(out, posted, run, retry_failed=retry_failed)
             return
         with Run(target) as begun:
             _begin(out, target, retry_failed)

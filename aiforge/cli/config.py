@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -49,12 +50,20 @@ def read_all() -> list[Shown]:
 
 
 def _print(settings: list[Shown]) -> None:
-    if not sys.stdout.isatty():
-        for setting in settings:
-            data(f"{setting.name}={setting.value or ''}\t# {setting.source}")
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table(settings))
         return
-    table = Table.grid(padding=(0, 2, 0, 0))
+    for setting in settings:
+        data(f"{setting.name}={setting.value or ''}\t# {setting.source}")
+
+
+def table(settings: Sequence[Shown]) -> Table:
+    """For a terminal: names are whole, values and sources are folded."""
+    found = Table.grid(padding=(0, 2, 0, 0))
+    found.add_column(no_wrap=True)
+    found.add_column(overflow="fold")
+    found.add_column(overflow="fold")
     for setting in settings:
         style = "dim" if setting.source == "default" else "bold"
-        table.add_row(setting.name, setting.value or "–", setting.source, style=style)
-    Console(highlight=False).print(table)
+        found.add_row(setting.name, setting.value or "–", setting.source, style=style)
+    return found

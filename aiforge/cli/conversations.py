@@ -14,11 +14,11 @@ from aiforge.cli.arguments import ConversationArgument, JsonOption, whole
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError, UsageError
 from aiforge.cli.history import NoteOption, notes
-from aiforge.cli.output import as_json, data, note, when
+from aiforge.cli.output import as_json, data, listed, note, when
 from aiforge.client import Conversation, Export
 
 
-def list_conversations(
+def ls(
     *,
     limit: Annotated[int | None, typer.Option(min=1, help="How many; all when left out.")] = None,
     busy: Annotated[
@@ -29,8 +29,8 @@ def list_conversations(
 ) -> None:
     """List conversations by their latest turn, the newest first; with --json one object a line."""
     with connected(start=False) as client:
-        for found in islice(client.conversations(busy=busy, metadata=notes(metadata)), limit):
-            data(as_json(found) if json else _line(found))
+        found = islice(client.conversations(busy=busy, metadata=notes(metadata)), limit)
+        listed((as_json(each) if json else _line(each) for each in found), "no conversations")
 
 
 def rm(conversation: ConversationArgument, *, json: JsonOption = False) -> None:

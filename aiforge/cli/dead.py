@@ -8,14 +8,13 @@ import typer
 
 from aiforge.cli.arguments import JsonOption, TurnArgument
 from aiforge.cli.connect import connected
-from aiforge.cli.errors import CommandError
-from aiforge.cli.output import as_json, data, note, when
-from aiforge.client import Client, Turn
+from aiforge.cli.output import as_json, data, listed, note, when
+from aiforge.client import Turn
 
 LONGEST: Final = 1000
 
 
-def list_dead(
+def ls(
     *,
     limit: Annotated[int, typer.Option(min=1, max=LONGEST, help="How many.")] = 100,
     json: JsonOption = False,
@@ -23,14 +22,13 @@ def list_dead(
     """List dead letters, the latest first; with --json one object a line."""
     with connected(start=False) as client:
         found = client.dead_letters(limit=limit)
-    for turn in found:
-        data(as_json(turn) if json else _line(turn))
+    listed((as_json(turn) if json else _line(turn) for turn in found), "no dead letters")
 
 
 def show(turn_id: TurnArgument, *, json: JsonOption = False) -> None:
     """Show one dead letter."""
     with connected(start=False) as client:
-        turn = _letter(client, turn_id)
+        turn = client.dead_letter(turn_id)
     data(as_json(turn) if json else _line(turn))
 
 
@@ -46,13 +44,6 @@ def drop(turn_id: TurnArgument) -> None:
     with connected(start=False) as client:
         client.drop_dead(turn_id)
     note(f"{turn_id} is no dead letter any more")
-
-
-def _letter(client: Client, turn_id: str) -> Turn:
-    turn = client.turn(turn_id)
-    if turn.error is None or turn.error.code != "dead_lettered":
-        raise CommandError(f"turn {turn_id} is no dead letter, it is {turn.state}")
-    return turn
 
 
 def _line(turn: Turn) -> str:

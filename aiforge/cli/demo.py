@@ -43,14 +43,14 @@ def demo(
     configuration = settings.load()
     begun = time.monotonic()
     with (
-        questions.opened(str(source or _shipped())) as found,
+        questions.opened(_short(source or _shipped())) as found,
         Stack(configuration, free_ports=True) as stack,
     ):
         note(f"ready at {stack.api_url}, provider {stack.provider}")
         target = _new_file(configuration.data_dir)
         with Client(stack.api_url, token=configuration.service.token) as client:
             _title(f"A batch of {found.count} questions")
-            with answers.output(str(target), found, Options()) as out, Run(str(target)) as run:
+            with answers.output(_short(target), found, Options()) as out, Run(_short(target)) as run:
                 out.begin()
                 tally = answer_all(client, out, run, BatchOptions())
             _title("One chat turn")
@@ -100,4 +100,5 @@ def _totals(tally: Tally, turn: Turn, transcript: Transcript, target: Path, seco
 
 
 def _short(path: Path) -> str:
+    """From here, where it is below here."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

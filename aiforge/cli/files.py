@@ -13,7 +13,7 @@ from aiforge.cli.arguments import JsonOption, whole
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import UsageError
 from aiforge.cli.fetch import must_be_new, save
-from aiforge.cli.output import as_json, data, note, when
+from aiforge.cli.output import as_json, data, listed, note, when
 from aiforge.client import File
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file's id.", callback=ids.file)]
@@ -42,8 +42,8 @@ def ls(
 ) -> None:
     """List files, the newest first; with --json one object a line."""
     with connected(start=False) as client:
-        for found in islice(client.files(), limit):
-            data(as_json(found) if json else _line(found))
+        found = islice(client.files(), limit)
+        listed((as_json(each) if json else _line(each) for each in found), "no files")
 
 
 def get(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from aiforge.cli import settings
 from aiforge.cli.connect import running_url
+from aiforge.cli.job import is_left
 from aiforge.cli.output import data, duration, note
+from aiforge.cli.runs import Run
 from aiforge.cli.settings import Configuration
 from aiforge.client import Client, ClientError, ModelHealth
 from aiforge.client.options import BatchOptions
@@ -22,18 +24,24 @@ from aiforge.questions.question import Question
 _DIGEST_BYTES: Final = 8
 
 
-def forecast(out: Output, options: BatchOptions) -> None:
-    """Say what the questions without an answer would take."""
+def forecast(
+    out: Output, options: BatchOptions, run: Run | None = None, *, retry_failed: bool = False
+) -> None:
+    """Say what the questions would take that have no answer and that no batch of this run is at work for."""
     configuration = settings.load()
+    working = 0 if run is None else _at_work(out, run, configuration, retry_failed)
     library = configuration.library
-    provider = "offline" if configuration.lacks_key else library.PROVIDER
-    usual = options.get("model") or (None if configuration.lacks_key else library.MODEL)
+    # A service that is started here answers offline without a key; of one elsewhere no key is known here.
+    elsewhere = configuration.service.api_url is not None
+    is_offline = configuration.lacks_key and not elsewhere
+    provider = "offline" if is_offline else library.PROVIDER
+    usual = options.get("model") or (None if is_offline else library.MODEL)
     usual = usual or default_model(provider) or "default"
-    estimator = Estimator(provider, prices=own_prices(library))
+    estimator = Estimator(provider, prices=own_prices(library, provider))
     models: set[str] = set()
     seen: set[int] = set()
     saved = 0
-    for _, question in out.pending():
+    for _, question in out.pending() if run is None else run.without(out.pending()):
         if _is_known(question, options, seen):
             saved += 1
             continue
@@ -52,10 +60,48 @@ def forecast(out: Output, options: BatchOptions) -> None:
         ),
         sorted(models),
         saved,
+        working,
     )
+    if elsewhere and usual in models and not options.get("model"):
+        note(
+            f"{usual} is the model that is set here; the service may have another: --model names one",
+            "yellow",
+        )
     if options.get("cache_ttl"):
         note("what an earlier batch was answered is not asked again; the service knows how much that is")
     note("dry run: nothing was asked")
+
+
+def _at_work(out: Output, run: Run, configuration: Configuration, retry_failed: bool) -> int:
+    """How many questions batches of earlier commands answer; the run knows which."""
+    run.match((place, out.key(question)) for place, question in out.pending())
+    url = running_url(configuration)
+    unknown = 0
+    with nullcontext() if url is None else Client(url, token=configuration.service.token) as client:
+        for noted in run.noted():
+            if (
+                noted.id is None
+                or client is None
+                or not _take_in(client, run, noted.number, noted.id, retry_failed)
+            ):
+                run.release(noted.number)
+                unknown += 1
+    if unknown:
+        batches = "1 earlier batch" if unknown == 1 else f"{unknown} earlier batches"
+        note(f"of {batches} nothing is known here; what was asked there is counted", "yellow")
+    return sum(1 for _ in run.places())
+
+
+def _take_in(client: Client, run: Run, number: int, batch_id: str, retry_failed: bool) -> bool:
+    """Leave to the run what a batch answers, as a command would; False where the service does not say."""
+    try:
+        batch = client.batch(batch_id)
+        rows = {row.index: is_left(row, retry_failed) for row in client.results(batch_id)}
+    except ClientError:
+        return False
+    done = range(batch.request_counts.total) if batch.ended else rows
+    run.drop(number, (item for item in done if rows.get(item, True)))
+    return True
 
 
 def _messages(question: Question, options: BatchOptions, usual: str | None) -> list[dict[str, object]]:
@@ -92,8 +138,11 @@ def _limits(configuration: Configuration, provider: str, models: set[str]) -> Mo
     return set_here.get(name) or set_here.get(f"{provider}/*") or set_here.get("*")
 
 
-def _say(found: Estimate, models: list[str], saved: int) -> None:
-    data(f"questions      {found.lines}{f' and {saved} that repeat one' if saved else ''}")
+def _say(found: Estimate, models: list[str], saved: int, working: int) -> None:
+    repeating = f" and {saved} that repeat one" if saved else ""
+    data(f"questions      {found.lines}{repeating}")
+    if working:
+        data(f"not counted    {working} that batches of this run are at work for")
     data(f"models         {', '.join(models) or '–'}")
     data(f"input tokens   about {found.input_tokens:,}")
     data(f"output tokens  {found.output_tokens_low:,} to {found.output_tokens_high:,}")

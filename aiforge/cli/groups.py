@@ -8,7 +8,7 @@ from typing import Final
 from aiforge.cli import batch, batches, conversations, dead, files, history, providers, schedules, submission
 
 GROUPS: Final[dict[tuple[str, str], dict[str, Callable[..., None]]]] = {
-    ("batch", "Answer many questions."): {
+    ("batch", "Answer the questions of a file, and look after batches."): {
         "run": batch.run,
         "submit": submission.submit,
         "ls": batches.ls,
@@ -22,14 +22,14 @@ GROUPS: Final[dict[tuple[str, str], dict[str, Callable[..., None]]]] = {
         "rm": batches.rm,
         "clear-cache": batches.clear_cache,
     },
-    ("files", "Files of requests and of results."): {
+    ("files", "Files of requests and of results that the service keeps."): {
         "put": files.put,
         "ls": files.ls,
         "get": files.get,
         "rm": files.rm,
     },
     ("conversations", "List conversations, set one up, go back in one, take one elsewhere, erase one."): {
-        "list": conversations.list_conversations,
+        "ls": conversations.ls,
         "rm": conversations.rm,
         "export": conversations.export,
         "import": conversations.import_,
@@ -41,13 +41,13 @@ GROUPS: Final[dict[tuple[str, str], dict[str, Callable[..., None]]]] = {
         "compact": history.compact,
     },
     ("dead", "Turns that were given up because every worker that ran them died."): {
-        "list": dead.list_dead,
+        "ls": dead.ls,
         "show": dead.show,
         "requeue": dead.requeue,
         "drop": dead.drop,
     },
     ("providers", "How models fare with all workers: limits, cool-downs and circuits."): {
-        "list": providers.list_providers,
+        "ls": providers.ls,
         "reset": providers.reset,
     },
     ("schedule", "Turns and batches that are posted by the clock."): {

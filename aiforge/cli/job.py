@@ -29,6 +29,7 @@ from aiforge.client import (
     Row,
 )
 from aiforge.client.options import BatchOptions
+from aiforge.questions.errors import QuestionsError
 from aiforge.questions.output import Output, unused_file
 from aiforge.questions.past import NOT_ASKED
 from aiforge.questions.question import Question
@@ -68,9 +69,10 @@ def answer_all(
     try:
         out.flush()
         job.answer()
-    except (Ended, CommandError, ClientError, OSError) as end:
+    except (Ended, CommandError, ClientError, OSError, QuestionsError) as end:
         with undisturbed() as hurry:
-            goes_on = isinstance(end, Ended | OSError) or (isinstance(end, ClientError) and end.retryable)
+            goes_on = isinstance(end, Ended | OSError | QuestionsError)
+            goes_on = goes_on or (isinstance(end, ClientError) and end.retryable)
             if stays and goes_on:
                 _detach(job, is_away=isinstance(end, ClientError) or job.is_away)
             else:
@@ -90,11 +92,12 @@ def finish(out: Output, run: Run) -> None:
         note(f"what failed is in {errors.name}, too")
     if out.unused:
         kept = unused_file(Path(run.name)).name
-        note(f"{out.unused} answers belong to no question any more; they are kept in {kept}", style="yellow")
+        are = "1 answer belongs" if out.unused == 1 else f"{out.unused} answers belong"
+        note(f"{are} to no question any more; kept in {kept}", style="yellow")
 
 
 def _detach(job: Job, *, is_away: bool) -> None:
-    with suppress(OSError):
+    with suppress(OSError, QuestionsError):
         job.out.flush()
     if not job.has_posted:
         note("detached before a batch was posted; the same command goes on", style="yellow")
@@ -114,7 +117,7 @@ def _detach(job: Job, *, is_away: bool) -> None:
 def _cancel(job: Job, hurry: Callable[[], bool]) -> None:
     if job.has_posted:
         note("cancelling; once more hurries it")
-    with suppress(OSError):
+    with suppress(OSError, QuestionsError):
         job.cancel(hurry)
         finish(job.out, job.run)
     if not job.has_posted:
@@ -239,13 +242,7 @@ class Job:
 
     def _open(self) -> Iterator[tuple[int, Question]]:
         """What has no row and is asked by no batch."""
-        places = self.run.places()
-        asked = next(places, None)
-        for place, question in self.out.pending():
-            while asked is not None and asked < place:
-                asked = next(places, None)
-            if place != asked:
-                yield place, question
+        return self.run.without(self.out.pending())
 
     def _submit(self) -> None:
         """Post what is to be asked, in one batch or several."""
@@ -377,8 +374,7 @@ class Job:
         """Rows beside their questions; what an old batch was not asked to the end is left to a new one."""
         wanted = ((self.run.place(part.number, row.index), row) for row in rows)
         for place, row in sorted(((place, row) for place, row in wanted if place is not None), key=_place):
-            left = part.is_old and row.error and (self._retry_failed or row.error.code in NOT_ASKED)
-            if left or self.out.has(place):
+            if (part.is_old and is_left(row, self._retry_failed)) or self.out.has(place):
                 continue
             question = self._question(place)
             self.out.write(place, question, answers.record(row))
@@ -391,6 +387,11 @@ class Job:
             self._read = enumerate(self.out.questions)
         self._read_up_to = place + 1
         return next(question for number, question in self._read if number == place)
+
+
+def is_left(row: Row, retry_failed: bool) -> bool:
+    """Whether the question of a row in an earlier command's batch is left to a new one."""
+    return row.error is not None and (retry_failed or row.error.code in NOT_ASKED)
 
 
 def _place(found: tuple[int, Row]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
@@ -24,14 +25,19 @@ def screen() -> Console:
 
 def note(text: str, style: str = "dim") -> None:
     """Say what happens."""
-    screen().print(Text(text, style=style))
+    screen().print(Text(_harmless(text), style=style))
 
 
 def problem(message: str, details: tuple[str, ...] = ()) -> None:
     """Say in one line what is wrong; `details` are quoted below it."""
-    screen().print(Text.assemble(("aiforge: ", "bold red"), message))
+    screen().print(Text.assemble(("aiforge: ", "bold red"), _harmless(message)))
     for line in details:
-        screen().print(Text(f"  {line}", style="dim"))
+        screen().print(Text(_harmless(f"  {line}"), style="dim"))
+
+
+def _harmless(text: str) -> str:
+    """With control characters of a file or a service as they are written, because a terminal obeys them."""
+    return _ESCAPES.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
 def data(text: str, end: str = "\n") -> None:
@@ -40,6 +46,16 @@ def data(text: str, end: str = "\n") -> None:
         text = _ESCAPES.sub("", text)
     sys.stdout.write(text + end)
     sys.stdout.flush()
+
+
+def listed(lines: Iterable[str], none: str) -> None:
+    """Each line to stdout as it comes; where there are none, say so on stderr."""
+    some = False
+    for line in lines:
+        data(line)
+        some = True
+    if not some:
+        note(none)
 
 
 def as_json(value: object) -> str:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from aiforge.cli.errors import EXIT_CONFIG, CommandError, SetupError
+from aiforge.core.ready import READY_FD
 
-READY_VARIABLE: Final = "AIFORGE_READY_FD"
 LAST_LINES: Final = 8
 LOG_BYTES: Final = 10_000_000
 """A log that has grown past this is put aside when its service starts again."""
@@ -54,7 +54,7 @@ class Service:
                 self._log_start = log.tell()
                 self.process = subprocess.Popen(  # noqa: S603  # our own modules
                     [sys.executable, "-P", "-m", module, *arguments],
-                    env={**environment, READY_VARIABLE: str(write)},
+                    env={**environment, READY_FD: str(write)},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

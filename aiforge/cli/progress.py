@@ -24,11 +24,16 @@ RATE_SECONDS: Final = 10.0
 LINE_SECONDS: Final = 5.0
 FRAMES_PER_SECOND: Final = 8
 WIDEST_BAR: Final = 28
+NARROWEST_BAR: Final = 10
+NARROW_SCREEN: Final = 60
+"""Up to this many columns the figures have all the room."""
 GAP: Final = 2
 
 
 def dollars(amount: Decimal) -> str:
-    """Small amounts to a hundredth of a cent."""
+    """Small amounts to a hundredth of a cent; what is less is not nothing."""
+    if 0 < amount < Decimal("0.0001"):
+        return "<$0.0001"
     return f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
@@ -115,10 +120,10 @@ class Tally:
 
     def line(self) -> str:
         items, tokens = self.rates
-        return (
-            f"{self.done}/{self.total} done, {', '.join([f'{self.failed} failed', *self.counts])}, "
-            f"{items:.1f} items/s, {tokens:,.0f} tokens/s, {self.money}, {self.time}"
-        )
+        told = [f"{self.done}/{self.total} done", f"{self.failed} failed", *self.counts]
+        if self._ended is not None and self.done == self._begun[0]:
+            return ", ".join([*told, self.money])  # it was over before
+        return ", ".join([*told, f"{items:.1f} items/s", f"{tokens:,.0f} tokens/s", self.money, self.time])
 
 
 class Bar:
@@ -140,9 +145,10 @@ class Bar:
             Text(f"{tokens:,.0f} tokens/s"),
         ]
         widths = list(accumulate(text.cell_len + GAP for text in counts))
-        fitting = sum(width <= options.max_width + GAP for width in widths)
+        taken = NARROWEST_BAR if options.max_width > NARROW_SCREEN else -GAP
+        fitting = max(1, sum(width + taken <= options.max_width for width in widths))
         cells: list[RenderableType] = [*counts[:fitting]]
-        width = min(WIDEST_BAR, options.max_width - widths[-1])
+        width = min(WIDEST_BAR, options.max_width - widths[fitting - 1]) if taken > 0 else 0
         if width > 0:
             cells.insert(0, ProgressBar(total=tally.total, completed=tally.done, width=width))
         row = Table.grid(padding=(0, GAP, 0, 0))

@@ -8,16 +8,18 @@ import typer
 
 from aiforge.cli.arguments import JsonOption, whole
 from aiforge.cli.connect import connected
-from aiforge.cli.output import as_json, data, note, when
+from aiforge.cli.output import as_json, listed, note, when
 from aiforge.client import ModelHealth
 
 
-def list_providers(*, json: JsonOption = False) -> None:
+def ls(*, json: JsonOption = False) -> None:
     """List models that were limited or not well within the last hour; with --json one object a line."""
     with connected(start=False) as client:
         found = client.providers()
-    for health in found:
-        data(as_json(health) if json else _line(health))
+    listed(
+        (as_json(health) if json else _line(health) for health in found),
+        "no model was limited or unwell within the last hour",
+    )
 
 
 def reset(

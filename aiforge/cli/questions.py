@@ -22,7 +22,7 @@ from aiforge.questions.reading import NO_CHOICES, Choices, Questions
 from aiforge.tools import registry
 
 FINEST_USD: Final = Decimal("1e-12")
-MOST_USD: Final = 10**9
+MOST_USD: Final = 9 * 10**6
 """As the service counts money."""
 
 ColumnOption = Annotated[

@@ -32,6 +32,11 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     pids: dict[str, int]
     started_at: float
 
+    @property
+    def metrics_url(self) -> str:
+        """Where the worker's metrics are; the API's are at its own `/metrics`."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
+
 
 def find(data_dir: Path) -> Running | None:
     """What an `aiforge up` on this data folder runs, None when there is none."""

@@ -24,6 +24,7 @@ import msgspec
 
 from aiforge.cli.errors import CommandError
 from aiforge.client import Item
+from aiforge.questions.question import Question
 
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY, token TEXT, id TEXT, posting BLOB);
@@ -69,7 +70,8 @@ class Noted:
 class Run:
     """One run into a file, or into stdout, where nothing is left; it holds the lock until it is closed.
 
-    Raises CommandError where another command has the lock, or the file is none of a run.
+    Raises CommandError where another command has the lock, or the file is none of a run, and OSError where
+    the disk is full or gone.
     """
 
     def __init__(self, target: str) -> None:
@@ -83,6 +85,9 @@ class Run:
         self._database = sqlite3.connect(where, uri=True, isolation_level=None)
         try:
             self._database.executescript(_TABLES)
+        except sqlite3.OperationalError as error:
+            self._close()
+            raise self._failed(error) from None
         except sqlite3.DatabaseError:
             self._close()
             raise CommandError(
@@ -171,9 +176,26 @@ class Run:
         for (place,) in self._database.execute("SELECT place FROM places ORDER BY place"):
             yield int(place)
 
+    def without(self, pending: Iterable[tuple[int, Question]]) -> Iterator[tuple[int, Question]]:
+        """Of these questions in their order those that no batch is at work for."""
+        places = self.places()
+        asked = next(places, None)
+        for place, question in pending:
+            while asked is not None and asked < place:
+                asked = next(places, None)
+            if place != asked:
+                yield place, question
+
     def release(self, number: int) -> None:
         """No more rows come from this batch."""
         self._database.execute("DELETE FROM places WHERE batch = ?", (number,))
+
+    def drop(self, number: int, items: Iterable[int]) -> None:
+        """No rows that are wanted come from these items of a batch."""
+        with self._transaction():
+            self._database.executemany(
+                "DELETE FROM places WHERE batch = ? AND number = ?", ((number, item) for item in items)
+            )
 
     def end(self) -> None:
         """All is asked and written: the next command begins a run of its own."""
@@ -193,7 +215,20 @@ class Run:
                 self._database.execute("BEGIN")
                 yield
         except sqlite3.Error as error:
-            raise OSError(errno.EIO, str(error), str(self._path or "a temporary file")) from None
+            raise self._failed(error) from None
+
+    def _failed(self, error: sqlite3.Error) -> OSError:
+        return OSError(errno.EIO, str(error), str(self._path or "a temporary file"))
+
+
+@contextmanager
+def earlier(target: str) -> Iterator[Run | None]:
+    """The run into this file that is not over; None where there is none."""
+    if target == "-" or not run_file(Path(target).resolve()).exists():
+        yield None
+        return
+    with Run(target) as run:
+        yield run
 
 
 def run_file(path: Path) -> Path:

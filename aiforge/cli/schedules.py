@@ -24,7 +24,7 @@ from aiforge.cli.arguments import (
 )
 from aiforge.cli.connect import connected
 from aiforge.cli.errors import CommandError, UsageError
-from aiforge.cli.output import as_json, data, note, when
+from aiforge.cli.output import as_json, data, listed, note, when
 from aiforge.client import Schedule
 from aiforge.client.options import Options, ScheduledOptions, ScheduleOptions
 
@@ -130,8 +130,8 @@ def ls(
 ) -> None:
     """List schedules, the newest first; with --json one object a line."""
     with connected(start=False) as client:
-        for found in islice(client.schedules(conversation_id=conversation), limit):
-            data(as_json(found) if json else _line(found))
+        found = islice(client.schedules(conversation_id=conversation), limit)
+        listed((as_json(each) if json else _line(each) for each in found), "no schedules")
 
 
 def show(schedule_id: ScheduleArgument, *, json: JsonOption = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -17,9 +16,9 @@ from aiforge.cli.errors import CommandError
 from aiforge.cli.output import note, screen
 from aiforge.cli.packages import must_be_installed
 from aiforge.cli.ports import HOST, checked
-from aiforge.cli.processes import READY_VARIABLE
 from aiforge.cli.signals import Ended
 from aiforge.cli.stack import Stack, environment
+from aiforge.core.ready import READY_FD, tell_ready
 
 
 def up() -> None:
@@ -48,7 +47,7 @@ def up() -> None:
         ):
             screen().print(f"  [dim]{name:9}[/]{value}")
         note("ready; Ctrl-C stops everything")
-        _say_ready(running)
+        tell_ready(url=running.api_url, metrics_port=running.metrics_port)
         try:
             while True:
                 signal.pause()
@@ -57,13 +56,6 @@ def up() -> None:
             if end.number == signal.SIGTERM:
                 return
             raise
-
-
-def _say_ready(running: runfile.Running) -> None:
-    descriptor = os.environ.get(READY_VARIABLE)
-    if descriptor is not None:
-        with os.fdopen(int(descriptor), "w", encoding="utf-8") as ready:
-            ready.write(json.dumps({"url": running.api_url, "metrics_port": running.metrics_port}) + "\n")
 
 
 def worker() -> None:
@@ -81,9 +73,9 @@ def _become(module: str) -> NoReturn:
     must_be_installed()
     configuration = settings.load()
     environ = environment(configuration)
-    if READY_VARIABLE in os.environ:
-        environ[READY_VARIABLE] = os.environ[READY_VARIABLE]
-        os.set_inheritable(int(environ[READY_VARIABLE]), True)
+    if READY_FD in os.environ:
+        environ[READY_FD] = os.environ[READY_FD]
+        os.set_inheritable(int(environ[READY_FD]), True)
     if configuration.service.redis_url is None:
         embedded = Embedded(configuration.data_dir, environment(configuration))
         os.set_inheritable(embedded.lock, True)

@@ -36,6 +36,8 @@ stands at the top level or, for the service, in the section that is named here. 
 is set, where it comes from, and nothing of a secret but that there is one.
 """
 
+DAY: Final = 86_400
+
 SECTIONS: Final = {
     "AIForgeSettings": "The library, and every worker (top level)",
     "ContractSettings": "Worker and API alike (`worker:`)",
@@ -160,12 +162,13 @@ def _word(annotation: Any) -> str:
 
 def _default(info: FieldInfo) -> str:
     default = info.get_default(call_default_factory=True, validated_data={})
-    if default is None or default is PydanticUndefined or default in ([], {}):
+    if default is None or default is PydanticUndefined or default in ([], {}, ""):
         return "–"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, float):
-        return f"`{default:g}`"
+        long = _type(info).startswith("seconds") and default >= DAY
+        return f"`{default:.15g}`" + (f" ({default / DAY:g} d)" if long else "")
     return ", ".join(f"`{each}`" for each in default) if isinstance(default, list) else f"`{default}`"
 
 

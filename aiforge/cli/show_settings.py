@@ -19,12 +19,14 @@ import msgspec
 from dotenv import dotenv_values
 from pydantic import AliasChoices, SecretStr
 from pydantic.fields import FieldInfo
+from pydantic_core import to_json
 
 from aiforge.core.settings import PREFIX, YAML_FILE, AIForgeSettings, Settings, read_yaml
 from aiforge.core.types import ConfigError
 
 CLIENT_MODULES: Final = ("aiforge.cli.settings",)
 SERVICE_MODULES: Final = ("worker.settings", "api.settings", *CLIENT_MODULES)
+MASK: Final = "********"
 _PASSWORD: Final = re.compile(r"(?<=://)([^@/]*:)?[^@/]+(?=@)|(?<=password=)[^&]+")
 
 
@@ -99,12 +101,19 @@ def names_of(field: str, info: FieldInfo) -> list[str]:
 
 
 def readable(value: object) -> str | None:
-    """As one would write it; of a secret only that it is set."""
-    if value is None:
-        return None
-    if isinstance(value, SecretStr):
-        return "********"
-    return _PASSWORD.sub(r"\g<1>********", str(value)) if "://" in str(value) else str(value)
+    """As one would write it, lists and tables as JSON; of a secret only that it is set."""
+    match value:
+        case None | "":
+            return None
+        case SecretStr():
+            return MASK
+        case str() | Path():
+            text = str(value)
+        case float():
+            text = f"{value:.15g}"
+        case _:
+            text = to_json(value, fallback=str).decode()
+    return _PASSWORD.sub(rf"\g<1>{MASK}", text) if "://" in text else text
 
 
 if __name__ == "__main__":

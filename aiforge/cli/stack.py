@@ -14,9 +14,10 @@ from aiforge.cli.errors import SetupError
 from aiforge.cli.folder import make_data_folder
 from aiforge.cli.output import note
 from aiforge.cli.packages import must_be_installed
-from aiforge.cli.processes import READY_VARIABLE, Service, stop
+from aiforge.cli.processes import Service, stop
 from aiforge.cli.settings import Configuration
 from aiforge.cli.signals import deferred, undisturbed
+from aiforge.core.ready import READY_FD
 
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 40.0
@@ -26,7 +27,7 @@ WATCH_SECONDS: Final = 1.0
 
 def environment(configuration: Configuration) -> dict[str, str]:
     """What the services inherit: our own environment, and where the data is."""
-    inherited = {name: value for name, value in os.environ.items() if name != READY_VARIABLE}
+    inherited = {name: value for name, value in os.environ.items() if name != READY_FD}
     return {**inherited, "AIFORGE_DATA_DIR": str(configuration.data_dir)}
 
 

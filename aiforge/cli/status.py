@@ -19,7 +19,7 @@ def status(
     id: Annotated[  # noqa: A002  # the argument's name in the help
         str | None,
         typer.Argument(
-            metavar="[TURN|BATCH]",
+            metavar="TURN|BATCH",
             help="Its id; without one, what runs here.",
             callback=ids.turn_or_batch,
         ),
@@ -44,15 +44,15 @@ def _service(configuration: Configuration, *, json: bool) -> None:
         raise CommandError("nothing is running here: start `aiforge up`, or set AIFORGE_API_URL")
     trouble = _trouble(url, configuration.service.token)
     if json:
-        pids = running.pids if running else {}
-        data(
-            as_json({"running": True, "api_url": url, "ready": trouble is None, "why": trouble, "pids": pids})
-        )
+        found = {"running": True, "api_url": url, "ready": trouble is None, "why": trouble}
+        here = {"metrics_url": running.metrics_url, "pids": running.pids} if running else {"pids": {}}
+        data(as_json(found | here))
     else:
         data(f"{url}  {'ready' if trouble is None else 'not ready: ' + trouble}")
         if running:
             up = duration(time.time() - running.started_at)
-            data(f"up for {up}, provider {running.provider}, " + _pids(running.pids))
+            data(f"up for {up}, provider {running.provider}, the worker's metrics at {running.metrics_url}")
+            data("processes: " + ", ".join(f"{name} {pid}" for name, pid in running.pids.items()))
     if trouble is not None:
         raise CommandError("the service is not ready")
 
@@ -64,10 +64,6 @@ def _trouble(url: str, token: str | None) -> str | None:
     except ClientError as error:
         return str(error)
     return None
-
-
-def _pids(pids: dict[str, int]) -> str:
-    return ", ".join(f"{name} {pid}" for name, pid in pids.items())
 
 
 def _turn(turn: Turn) -> str:

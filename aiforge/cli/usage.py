@@ -42,7 +42,21 @@ COUNTS: Final = (
     "reasoning_tokens",
     "unpriced_calls",
 )
-
+FIGURES: Final = {
+    "calls": "calls",
+    "failed_calls": "failed",
+    "lost_calls": "lost",
+    "unpriced_calls": "unpriced",
+    "input_tokens": "input",
+    "cached_tokens": "cached",
+    "output_tokens": "output",
+    "reasoning_tokens": "reasoning",
+    "estimated_cost": "est. USD",
+    "cost": "USD",
+}
+"""What stands above each column on a terminal."""
+ALWAYS: Final = frozenset({"calls", "input_tokens", "output_tokens", "cost"})
+MONEY: Final = frozenset({"cost", "estimated_cost"})
 
 TurnOption = Annotated[
     str | None, typer.Option(metavar="TURN", help="Only the calls of a turn.", callback=ids.turn)
@@ -157,24 +171,30 @@ def _day(text: str | None, option: str) -> date | None:
 
 
 def _print(report: UsageReport, groups: Sequence[Group]) -> None:
-    names = [*groups, *COUNTS, "cost_usd", "estimated_usd"]
-    rows = [_cells(row, groups) for row in report.data]
-    if not sys.stdout.isatty():
-        for cells in (names, *rows):
-            data("\t".join(cells))
+    if sys.stdout.isatty():
+        Console(highlight=False).print(table(report.data, groups))
         return
-    table = Table(*names, box=None, header_style="dim")
-    for number, column in enumerate(table.columns):
-        column.justify = "left" if number < len(groups) else "right"
-    for cells in rows:
-        table.add_row(*cells)
-    Console(highlight=False).print(table)
+    data("\t".join([*groups, *COUNTS, "cost_usd", "estimated_usd"]))
+    for row in report.data:
+        cells = [*(_name(row, group) for group in groups), *(str(getattr(row, name)) for name in COUNTS)]
+        data("\t".join([*cells, f"{row.cost:f}", f"{row.estimated_cost:f}"]))
 
 
-def _cells(row: UsageRow, groups: Sequence[Group]) -> list[str]:
-    return [
-        *(getattr(row, name) or "–" for name in groups),
-        *(str(getattr(row, name)) for name in COUNTS),
-        f"{row.cost:f}",
-        f"{row.estimated_cost:f}",
-    ]
+def table(rows: Sequence[UsageRow], groups: Sequence[Group]) -> Table:
+    """For a terminal of 80 columns: what is 0 in every row is left out, and only names are folded."""
+    found = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for group in groups:
+        found.add_column(group, overflow="fold", no_wrap=group == "day")
+    shown = [name for name in FIGURES if name in ALWAYS or any(getattr(row, name) for row in rows)]
+    for name in shown:
+        found.add_column(FIGURES[name], justify="right", no_wrap=True)
+    for row in rows:
+        figures = [
+            f"{getattr(row, name):,f}" if name in MONEY else f"{getattr(row, name):,}" for name in shown
+        ]
+        found.add_row(*(_name(row, group) for group in groups), *figures)
+    return found
+
+
+def _name(row: UsageRow, group: Group) -> str:
+    return getattr(row, group) or "–"

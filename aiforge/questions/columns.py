@@ -8,29 +8,43 @@ from typing import Final
 
 from aiforge.questions.errors import UnclearError
 
+_OTHER_NAMES: Final = frozenset(
+    {"questions", "questiontext", "frage", "fragen", "pregunta", "domanda", "pergunta", "vraag", "spørgsmål"}
+)
+"""Names of a column of questions where there is none of the others."""
 QUESTION_NAMES: Final = frozenset({"question", "prompt", "query", "q", "text", "input", "message", "qen"})
 """As `plain` has them: any case, without spaces, `_` and `-`."""
 ID_NAMES: Final = ("id", "customid")
 CONVERSATION_NAMES: Final = ("conversation", "conversationid")
 
 
+_LONGEST: Final = 1000
+"""Of a name so many characters are looked at: what is longer is a text that may have 10 MB."""
+
+
 def plain(name: str) -> str:
     """A column's name without what people write differently."""
-    return re.sub(r"[\s_-]+", "", name).casefold()
+    return re.sub(r"[\s_\ufeff\u200b?:*-]+", "", name[:_LONGEST]).casefold()
 
 
 def is_question(name: str) -> bool:
-    return plain(name) in QUESTION_NAMES
+    return plain(name) in QUESTION_NAMES or plain(name) in _OTHER_NAMES
 
 
 def question_column(columns: Sequence[str], wanted: str | None, name: str) -> str:
     """The column that was asked for, or the only one that is known to hold questions, or the only one."""
     if wanted is not None:
         return existing(columns, wanted, "--column")
-    found = [column for column in columns if is_question(column)]
+    found = [column for column in columns if plain(column) in QUESTION_NAMES]
+    found = found or [column for column in columns if is_question(column)]
     if len(found) == 1:
         return found[0]
     if not found and len(columns) == 1:
+        if any(map(is_question, words := re.split(r"""[^\w -]+""", columns[0]))) and len(words) > 1:
+            raise UnclearError(
+                f"{name}: {columns[0]!r} could be one column or several; name it with --column,"
+                " or say --delimiter"
+            )
         return columns[0]
     which = "several columns could hold" if found else "no column is known to hold"
     raise UnclearError(f"{name}: {which} the question; name one with --column: {', '.join(columns)}")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from aiforge.questions.alphabets import Letters
 from aiforge.questions.errors import UnclearError
 
 PIECE: Final = 1024 * 1024
@@ -21,14 +25,24 @@ _MARKS: Final = (
 )
 _OTHERS: Final = (
     (b"\x1f\x8b", "compressed with gzip; unpack it first"),
+    (b"BZh91AY", "compressed with bzip2; unpack it first"),
+    (b"\xfd7zXZ", "compressed with xz; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first"),
     (b"PK\x03\x04", "a ZIP archive, as spreadsheets are; unpack it, or save its table as CSV"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a spreadsheet of old Excel; save its table as CSV"),
+    (b"PAR1\x15", "a Parquet file; save its table as CSV or JSONL"),
+    (b"%PDF-", "a PDF; save its table as CSV"),
+    (b"\x89PNG", "a picture"),
+    (b"{\\rtf", "a text of RTF; save its table as CSV"),
 )
+_PAGE: Final = re.compile(rb"\s*<(?:!doctype|html|head|meta|body|table|tr|\?xml)[\s>]", re.IGNORECASE)
 _HIGH: Final = re.compile(rb"[\x80-\xff]+")
 _ODD: Final = re.compile(
     rb"[A-Za-z\x9a\x9e\xc0-\xff][\x80\x82-\x84\x86-\x89\x8b\x93-\x95\x98\x99\x9b\xa1-\xac\xae-\xb3\xb5\xb6\xb8-\xbf\xd7\xf7]+[a-z]"
     rb"|(?<![0-9])[\x80\x86\x87][a-z]|[\xbc-\xbe][a-z]{4}|[a-z]\xa7(?![A-Za-z0-9])|[\x88\x98\xa4]|(?<![A-Za-z0-9])[\xb2\xb3\xb9][a-z\xdf-\xff]"
     rb"|[a-z][\x8a\x8c\x8e\x9f\xc0-\xc3\xc5-\xc8\xca-\xd5\xd8-\xdb\xdd\xde][a-z]"
     rb"|[a-z][\x8a\x8c\x8e\x9f\xc0-\xd6\xd8-\xde](?![A-Za-z\x80-\xff])"
+    rb"|[a-z\xc0-\xff](?:[\xb9\xbc-\xbe]|(?<!m)\xb3)|(?<![A-Za-z0-9])\xba[a-z]"
 )
 """What is odd in Windows-1252 and shows that a byte is another code page's letter: a sign between letters,
 one before a word or at its end that does not belong there, a capital within a word or at its end, and
@@ -36,9 +50,26 @@ signs that nobody writes."""
 _LATIN_9: Final = bytes.maketrans(b"\xa4\xa6\xa8\xb4\xb8\xbc\xbd\xbe", b"\x80\x8a\x9a\x8e\x9e\x8c\x9c\x9f")
 """Where ISO-8859-15 differs from Windows-1252, that has the same character elsewhere."""
 _CONTROLS: Final = re.compile(rb"[\x80-\x9f]")
+_NO_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNDEFINED: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]|(?<![A-Za-z])\xff")
 _LONGEST_RUN: Final = 3
 _MOST_HIGH: Final = 0.3
+_OFFERED: Final = (
+    "cp1252",
+    "cp1250",
+    "cp1254",
+    "cp1257",
+    "cp1251",
+    "cp1253",
+    "mac-roman",
+    "cp850",
+    "shift_jis",
+)
+_ALIKE: Final = frozenset(_OFFERED[:4])
+_FEW: Final = 0.02
+_SHOWN_BEFORE: Final = 20
+_SHOWN: Final = 60
+_MOST: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +112,7 @@ def named(encoding: str, path: Path) -> Encoding:
 def detect(path: Path, name: str) -> Encoding:
     """The one obvious encoding of a file; raises UnclearError when there is none.
 
-    A file that is neither UTF-8 nor surely something else counts as UTF-8: its bad lines get named.
+    UTF-8 with a few bytes that are none counts as UTF-8: its bad lines get named.
     """
     with path.open("rb") as file:
         head = file.read(4096)
@@ -90,9 +121,6 @@ def detect(path: Path, name: str) -> Encoding:
                 if not codec:
                     raise UnclearError(f"{name}: is {label}; name it with --encoding utf-32")
                 return Encoding(codec, label)
-        for mark, what in _OTHERS:
-            if head.startswith(mark):
-                raise UnclearError(f"{name}: is {what}")
         if b"\r" in head and b"\n" not in head and not any(b"\n" in piece for piece in _pieces(file)):
             raise UnclearError(f"{name}: its lines end with CR alone; turn them into LF first, as tr does")
         if (wide := _without_a_mark(head)) is not None:
@@ -106,22 +134,81 @@ def detect(path: Path, name: str) -> Encoding:
         if _is_western(_whole_lines(file)):
             return WINDOWS_1252
         file.seek(0)
-        return LATIN_9 if _is_western(_as_latin_9(file)) else UTF_8
+        if _is_western(_as_latin_9(file)):
+            return LATIN_9
+        file.seek(0)
+        if not any(_holds_utf_8(run) for piece in _whole_lines(file) for run in set(_HIGH.findall(piece))):
+            file.seek(0)
+            raise _unclear(file, name)
+        return UTF_8
+
+
+def must_be_text_file(path: Path, name: str) -> None:
+    """Raises UnclearError for what begins as other kinds of files do."""
+    with path.open("rb") as file:
+        head = file.read(4096)
+    for mark, what in _OTHERS:
+        if head.startswith(mark):
+            raise UnclearError(f"{name}: is {what}")
+    if _PAGE.match(head.removeprefix(codecs.BOM_UTF8)):
+        raise UnclearError(f"{name}: is a page of HTML or XML; save its table as CSV")
+
+
+def _unclear(file: BinaryIO, name: str) -> UnclearError:
+    """An error that shows how a line reads in what it may be: the first one that tells them apart."""
+    high = ((n, line) for n, line in enumerate(_lines(file), start=1) if _HIGH.search(line))
+    first = next(high)
+    number, line = next((each for each in chain([first], high) if _tells_apart(each[1])), first)
+    wrong = next(_HIGH.finditer(line)).group()[0]
+    return UnclearError(
+        f"{name}: line {number} is not UTF-8 (byte 0x{wrong:02x}), and its bytes do not show what it is;"
+        " --encoding says it, by the line below that reads right",
+        tuple(f"--encoding {codec}: {text}" for text, codec in _readings(line).items()),
+    )
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    return iter(lambda: file.readline(PIECE), b"")
+
+
+def _tells_apart(line: bytes) -> bool:
+    """Whether the code pages that are most alike differ in it."""
+    return len(_ALIKE.intersection(_readings(line).values())) > 1
+
+
+def _readings(line: bytes) -> dict[str, str]:
+    """How a part of a line reads in what it may be, each reading once."""
+    found = next(_HIGH.finditer(line))
+    part = line[max(0, found.start() - _SHOWN_BEFORE) :][:_SHOWN].strip()
+    readings: dict[str, str] = {}
+    for codec in _OFFERED:
+        with suppress(UnicodeDecodeError):
+            text = part.decode(codec)
+            if len(readings) < _MOST and not _NO_TEXT.search(text):
+                readings.setdefault(text, codec)
+    return readings
 
 
 def _without_a_mark(head: bytes) -> Encoding | None:
-    """UTF-16 when nearly every other byte is zero and none of those between, UTF-32 when whole halves are."""
+    """UTF-16 when every other byte is zero where ASCII is, and hardly one of those between, UTF-32 when
+    whole halves are."""
     if len(head) >= 8 and not any(head[2::4] + head[3::4]):
         return Encoding("utf-32-le", "UTF-32 without a byte order mark")
     if len(head) >= 8 and not any(head[0::4] + head[1::4]):
         return Encoding("utf-32-be", "UTF-32 without a byte order mark")
     pairs = len(head) // 2
     even, odd = head[0 : 2 * pairs : 2].count(0), head[1 : 2 * pairs : 2].count(0)
-    if pairs >= 2 and even == 0 and odd > 0.7 * pairs:
+    if pairs >= 2 and even <= _FEW * pairs and _are_high_halves(odd, pairs, head, b"\n\0"):
         return Encoding("utf-16-le", "UTF-16 without a byte order mark")
-    if pairs >= 2 and odd == 0 and even > 0.7 * pairs:
+    if pairs >= 2 and odd <= _FEW * pairs and _are_high_halves(even, pairs, head, b"\0\n"):
         return Encoding("utf-16-be", "UTF-16 without a byte order mark")
     return None
+
+
+def _are_high_halves(zeros: int, pairs: int, head: bytes, newline: bytes) -> bool:
+    """Whether so many zeros are the halves of ASCII: of a text in it, or of the ends of lines in another."""
+    ends = head.count(b"\n")
+    return zeros > 0.7 * pairs or (zeros > _FEW * pairs and 0 < ends < 2 * head.count(newline))
 
 
 def _is_utf_8(file: BinaryIO) -> bool:
@@ -143,18 +230,20 @@ def _is_western(pieces: Iterable[bytes]) -> bool:
     """Whether a file that is not UTF-8 reads as Windows-1252 and as nothing else.
 
     Not with a sequence of UTF-8 in it (a broken or mixed file), nor with long runs or many of the
-    upper characters, nor with what is odd in it.
+    upper characters, nor with what is odd in it, nor with letters that are at home elsewhere.
     """
     high = letters = 0
+    words = Letters()
     for piece in pieces:
         if _UNDEFINED.search(piece) or _ODD.search(piece):
             return False
-        for found in _HIGH.findall(piece):
-            high += sum(byte >= 0xC0 for byte in found)
+        for found, count in Counter(_HIGH.findall(piece)).items():
+            high += count * sum(byte >= 0xC0 for byte in found)
             if len(found) > _LONGEST_RUN or _holds_utf_8(found):
                 return False
         letters += sum(map(piece.count, b"abcdefghijklmnopqrstuvwxyz"))
-    return high <= _MOST_HIGH * (high + letters)
+        words.add(piece)
+    return high <= _MOST_HIGH * (high + letters) and words.are_western
 
 
 def _holds_utf_8(run: bytes) -> bool:

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from aiforge.questions.errors import BadRow, Problems
+from aiforge.questions.errors import BadRow, Problems, UnclearError
 from aiforge.questions.lines import TextFile, must_be_text
 
 STRING_COLUMN: Final = "question"
 """What a line that is only a string is the value of."""
+_SHOWN: Final = 80
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
 _LINE_BREAKS: Final = str.maketrans({"\u2028": "\\u2028", "\u2029": "\\u2029", "\x85": "\\u0085"})
 
@@ -25,14 +26,30 @@ def as_json(value: object) -> str:
 
 def rows(file: TextFile, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and objects, with fractions as Decimals; what is none goes to the problems."""
-    for number, line in file.lines():
-        if not line.strip(" \t\r\n"):
-            continue
+    for number, line in _lines(file):
         try:
             must_be_text(line, file.encoding)
             yield number, _object_of(line)
         except BadRow as error:
             problems.add(number, str(error))
+
+
+def _lines(file: TextFile) -> Iterator[tuple[int, str]]:
+    """Those that are not blank, without the byte order marks that files have where they were put together."""
+    for number, whole in file.lines():
+        if (line := whole.removeprefix("\ufeff")).strip(" \t\r\n"):
+            yield number, line
+
+
+def must_be_lines(file: TextFile, name: str) -> None:
+    """Raises UnclearError where the first line shows that lines are not what the file is made of."""
+    line = next((line for _, line in _lines(file)), "")[:_SHOWN].strip()
+    if line.startswith("["):
+        raise UnclearError(f"{name}: is one list of JSON; write one question a line: jq -c '.[]' FILE")
+    if line == "{":
+        raise UnclearError(f"{name}: its JSON is spread over lines; write one question a line: jq -c . FILE")
+    if line and not line.startswith(("{", '"')):
+        raise UnclearError(f"{name}: {line!r} is no line of JSONL; name a table .csv or .tsv")
 
 
 def _object_of(line: str) -> dict[str, Any]:

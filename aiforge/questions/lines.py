@@ -29,17 +29,32 @@ class TextFile:
 
     path: Path
     encoding: Encoding
+    stamp: tuple[int, int] | None = None
+    """Size and time of the last change that it must keep; None where it may change."""
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Numbers from 1 and lines with their ends; of a longer one its first LONGEST_RECORD + 1."""
+        """Numbers from 1 and lines with their ends; of a longer one its first LONGEST_RECORD + 1.
+
+        Raises Changed before a line that was read later than somebody else's writing.
+        """
         encoding = self.encoding
         with self.path.open(encoding=encoding.codec, errors=encoding.errors, newline="\n") as file:
             number = 0
             while line := _next(file, LONGEST_RECORD + 1):
                 number += 1
+                if self.stamp is not None and stamp_of(os.fstat(file.fileno())) != self.stamp:
+                    raise Changed
                 yield number, line
                 while len(line) >= LONGEST_RECORD and not line.endswith("\n"):
                     line = _next(file, LONGEST_RECORD)
+
+
+class Changed(Exception):
+    """A file is not any more what it was when its reading began."""
+
+
+def stamp_of(found: os.stat_result) -> tuple[int, int]:
+    return found.st_size, found.st_mtime_ns
 
 
 def _next(file: TextIO, size: int) -> str:

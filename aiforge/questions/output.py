@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from aiforge.questions.errors import QuestionsError
 from aiforge.questions.jsonl import as_json
 from aiforge.questions.past import NOT_ASKED, Past, key_of
 from aiforge.questions.question import Question
@@ -126,7 +127,8 @@ class Output:
         self._end += len(row)
 
     def flush(self) -> None:
-        """Whole rows only, in one write as far as the system does that."""
+        """Whole rows only, in one write as far as the system does that. Raises QuestionsError when somebody
+        has cut or lengthened the file meanwhile: behind a hole no row could be read."""
         if self._path is None and self._file is not None:
             self._file.write(self._buffer)
             self._file.flush()
@@ -135,6 +137,8 @@ class Output:
             with named(self._path):
                 if self._file is None:
                     self._file = self._opened(self._path)
+                if os.fstat(self._file.fileno()).st_size != self._end - len(self._buffer):
+                    raise self._changed(self._path)
                 while self._buffer:
                     del self._buffer[: self._file.write(self._buffer)]
         self.saved = self.written
@@ -150,15 +154,28 @@ class Output:
     def finish(self) -> Path | None:
         """Put the output into the input's order, if it is whole; the file of errors, if there is one.
 
-        One that is not whole stays as it is, for the next run.
+        One that is not whole stays as it is, for the next run. Raises QuestionsError when somebody else has
+        removed or changed it meanwhile.
         """
         self.flush()
         if self._path is None:
             return None
+        self._must_be_there(self._path)
         if self.is_whole and not self._is_in_order:
             self._keep_unused(self._path)
             self._rewrite(self._path)
         return self._write_errors(self._path)
+
+    def _must_be_there(self, path: Path) -> None:
+        ours = None if self._file is None else os.fstat(self._file.fileno())
+        there = path.stat() if path.exists() else None
+        if ours and not (there and os.path.samestat(ours, there) and there.st_size == self._end):
+            raise self._changed(path)
+
+    def _changed(self, path: Path) -> QuestionsError:
+        return QuestionsError(
+            f"{path}: was removed or changed meanwhile; the same command writes what is missing"
+        )
 
     def _rewrite(self, path: Path) -> None:
         with path.open("rb") as source, replacing(path) as file:

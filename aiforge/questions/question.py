@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from aiforge.core.content import ContentError, check_content
-from aiforge.core.names import CONVERSATION_ID
+from aiforge.core.names import CONVERSATION_ID, CONVERSATION_WORDS
 from aiforge.core.parameters import ParameterError, check_parameters
 from aiforge.questions.errors import BadRow
 from aiforge.questions.lines import SURROGATE
@@ -33,6 +33,7 @@ class LineOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 OPTIONS: Final = frozenset(LineOptions.__struct_fields__)
+_ELSEWHERE: Final = "; `aiforge batch submit` takes OpenAI's lines as they are"
 _BODY_KEYS: Final = frozenset({"messages", "model", "temperature", "max_tokens", "max_completion_tokens"})
 
 
@@ -132,9 +133,9 @@ def _must_be_chat_line(row: Mapping[str, Any], body: Mapping[str, Any]) -> None:
     if row.get("method", "POST") != "POST":
         raise BadRow("'method' must be POST")
     if row.get("url", "/v1/chat/completions") != "/v1/chat/completions":
-        raise BadRow("'url' must be /v1/chat/completions")
+        raise BadRow(f"'url' must be /v1/chat/completions{_ELSEWHERE}")
     if unknown := sorted(body.keys() - _BODY_KEYS):
-        raise BadRow(f"'body' has {unknown[0]!r}, which a question cannot carry")
+        raise BadRow(f"'body' has {unknown[0]!r}, which a question cannot carry{_ELSEWHERE}")
 
 
 def _messages(messages: Sequence[Any]) -> tuple[str | None, Content]:
@@ -215,15 +216,14 @@ def _conversation(row: Mapping[str, Any], column: str | None) -> str | None:
     value = _id(row, column)
     if value is not None and not CONVERSATION_ID.fullmatch(value):
         raise BadRow(
-            f"{column!r} must be 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..; --conversation-column ''"
-            " reads no conversations"
+            f"{column!r} must be {CONVERSATION_WORDS}; --conversation-column '' reads no conversations"
         )
     return value
 
 
 def _id(row: Mapping[str, Any], id_column: str | None) -> str | None:
     value = row.get(id_column) if id_column is not None else None
-    if value is None or value == "":
+    if value is None or (isinstance(value, str) and not value.strip()):
         return None
     if not isinstance(value, str | int) or isinstance(value, bool):
         raise BadRow(f"{id_column!r} must be text or a whole number")

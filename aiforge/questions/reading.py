@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -14,10 +15,18 @@ from typing import Any, Final, Literal
 
 from aiforge.questions import jsonl, table, template
 from aiforge.questions.columns import conversation_column, id_column, question_column
-from aiforge.questions.encoding import LATIN_9, PIECE, WINDOWS_1252, Encoding, detect, named
+from aiforge.questions.encoding import (
+    LATIN_9,
+    PIECE,
+    WINDOWS_1252,
+    Encoding,
+    detect,
+    must_be_text_file,
+    named,
+)
 from aiforge.questions.errors import BadLinesError, BadRow, Problems, QuestionsError, UnclearError
 from aiforge.questions.ids import Ids
-from aiforge.questions.lines import TextFile
+from aiforge.questions.lines import Changed, TextFile, stamp_of
 from aiforge.questions.question import OPTIONS, Form, Question, from_row, is_chat
 from aiforge.questions.table import Layout, Wanted
 
@@ -28,6 +37,7 @@ SUFFIXES: Final[Mapping[str, Format]] = {
 MOST_EXTRA: Final = 256
 """How many different names the other columns of one file can have."""
 _GUESSED_ROWS: Final = 1000
+_JSON: Final = re.compile(r"""\s*(?:\[\s*)?\{\s*(?:"|\}|\Z)|\s*\[\s*(?:"|\Z)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,6 @@ class Questions:
     count: int
     extra: tuple[str, ...]
     """Names of the other columns, in the order in which they appear."""
-    stamp: tuple[int, int]
     chats: bool = False
     """Some lines are chat requests in OpenAI's form."""
     conversations: bool = False
@@ -70,11 +79,16 @@ class Questions:
 
     def __iter__(self) -> Iterator[Question]:
         """Raises QuestionsError when the file is not the one that was checked."""
-        if _stamp(self.file.path) != self.stamp:
-            raise QuestionsError(f"{self.name}: has changed since it was checked")
         problems = Problems()
-        for line, row in _rows(self.file, self.table, problems):
-            yield from_row(line, row, self.form)
+        try:
+            if stamp_of(self.file.path.stat()) != self.file.stamp:
+                raise Changed
+            for line, row in _rows(self.file, self.table, problems):
+                yield from_row(line, row, self.form)
+        except Changed:
+            raise QuestionsError(
+                f"{self.name}: has changed since it was checked; the same command goes on with that"
+            ) from None
         if problems.count:
             raise problems.error(self.name)
 
@@ -99,14 +113,14 @@ def opened(name: str, choices: Choices = NO_CHOICES) -> Iterator[Questions]:
 
     Raises UnclearError, or BadLinesError with every bad line, before anything can be done with it.
     """
-    format_ = format_of(name)
     with ExitStack() as stack:
         path = Path(name) if name != "-" else stack.enter_context(_spooled())
         if not path.exists():
             raise UnclearError(f"{name}: no such file")
         if not path.is_file():
             raise UnclearError(f"{name}: is no file; what comes from elsewhere is read from stdin with -")
-        yield _checked(name, path, format_, choices)
+        must_be_text_file(path, name)
+        yield _checked(name, path, format_of(name), choices)
 
 
 @contextmanager
@@ -118,22 +132,19 @@ def _spooled() -> Iterator[Path]:
         yield Path(file.name)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
-
-
 def _checked(name: str, path: Path, format_: Format | None, choices: Choices) -> Questions:
-    stamp = _stamp(path)
+    stamp = stamp_of(path.stat())
     encoding = detect(path, name) if choices.encoding is None else named(choices.encoding, path)
     file = TextFile(path, encoding)
     if format_ is None:
-        first = next((line for _, line in file.lines() if line.strip()), "")
-        format_ = "jsonl" if first.lstrip()[:1] == "{" else "csv"
+        format_ = "jsonl" if _begins_as_json(file) else "csv"
+    elif format_ == "csv" and _begins_as_json(file):
+        raise UnclearError(f"{name}: is JSON; name it .jsonl")
     if format_ == "jsonl":
         if choices.delimiter is not None or not choices.header:
             raise UnclearError(f"{name}: --delimiter and --no-header are for CSV")
         layout = None
+        jsonl.must_be_lines(file, name)
         columns, beside = _json_columns(file)
     else:
         delimiter = "\t" if choices.delimiter is None and name.lower().endswith(".tsv") else choices.delimiter
@@ -142,7 +153,12 @@ def _checked(name: str, path: Path, format_: Format | None, choices: Choices) ->
     if not columns and not beside and (choices.column is None or layout is None):
         _refuse(name, file, layout, format_)
     form = _form(columns, choices, name, format_, beside)
-    return _check(Questions(name, format_, file, form, layout, 0, (), stamp, bool(beside)), encoding)
+    return _check(Questions(name, format_, file, form, layout, 0, (), bool(beside)), stamp, encoding)
+
+
+def _begins_as_json(file: TextFile) -> bool:
+    first = next((line for _, line in file.lines() if line.strip()), "")
+    return _JSON.match(first) is not None
 
 
 def _json_columns(file: TextFile) -> tuple[list[str], list[str]]:
@@ -183,7 +199,7 @@ def _rows(file: TextFile, layout: Layout | None, problems: Problems) -> Iterator
     return jsonl.rows(file, problems) if layout is None else table.rows(file, layout, problems)
 
 
-def _check(questions: Questions, encoding: Encoding) -> Questions:
+def _check(questions: Questions, stamp: tuple[int, int], encoding: Encoding) -> Questions:
     problems = Problems()
     extra: dict[str, None] = {}
     count, conversations = 0, False
@@ -208,7 +224,8 @@ def _check(questions: Questions, encoding: Encoding) -> Questions:
         raise problems.error(questions.name)
     if not count:
         raise BadLinesError(f"{questions.name}: there is no question in it")
-    found = replace(questions, count=count, extra=tuple(extra), conversations=conversations)
+    file = replace(questions.file, stamp=stamp)
+    found = replace(questions, file=file, count=count, extra=tuple(extra), conversations=conversations)
     return replace(found, note=_note(found, encoding, problems.comments))
 
 
@@ -223,7 +240,7 @@ def _note(questions: Questions, encoding: Encoding, comments: int) -> str:
         if layout.header_line is None:
             told.append("no header")
         if layout.skipped:
-            told.append(f"{layout.skipped} rows above skipped")
+            told.append(f"{layout.skipped} row{'s' * (layout.skipped > 1)} above skipped")
         if comments:
             told.append(f"{comments} comment{'s' * (comments > 1)} skipped")
     if not questions.chats:

@@ -12,6 +12,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -158,12 +159,14 @@ def _header(first: bytes) -> Shape:
     delimiter = text[len(COLUMNS[0]) : len(COLUMNS[0]) + 1]
     columns: tuple[str, ...] = ()
     if text.endswith("\n") and delimiter.strip('"\r\n'):
-        columns = tuple(next(csv.reader([text], delimiter=delimiter)))
+        with suppress(csv.Error):
+            columns = tuple(next(csv.reader([text], delimiter=delimiter)))
     return Shape("csv", columns, delimiter, mark)
 
 
 def rows_in(file: BinaryIO, path: Path, shape: Shape) -> Iterator[Written]:
-    """The whole rows of an output from where its file stands; what is torn at the end is none.
+    """The whole rows of an output from where its file stands, without blank lines; what is torn at the end
+    is none.
 
     Raises NotOurs for anything else.
     """
@@ -175,6 +178,9 @@ def _json_rows(file: BinaryIO, path: Path, shape: Shape) -> Iterator[Written]:
     for number, raw in enumerate(file, start=1):
         if not raw.endswith(b"\n"):
             return
+        if not raw.strip():
+            end += len(raw)
+            continue
         try:
             record = json.loads(raw, parse_float=Decimal)
         except (ValueError, InvalidOperation):
@@ -201,6 +207,9 @@ def _csv_rows(file: BinaryIO, path: Path, shape: Shape) -> Iterator[Written]:
     reader = csv.reader(whole_lines(), delimiter=shape.delimiter, strict=True)
     try:
         for cells in reader:
+            if not cells:
+                end = read
+                continue
             if len(cells) != len(shape.columns):
                 raise NotOurs(path, reader.line_num + 1)
             yield Written(end, read, dict(zip(shape.columns, cells, strict=True)))

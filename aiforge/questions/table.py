@@ -21,6 +21,7 @@ _HEAD_LINES: Final = 200
 _HEAD_CHARACTERS: Final = 256 * 1024
 _COMMENT: Final = re.compile(r"#(?:[#\s]|\Z)")
 """Below the header, where `#12` and `#metoo` may be an id and a question; so may `# x` in quotes."""
+_RULE: Final = re.compile(r"\s*:?-{3,}:?\s*")
 _SEPARATOR_LINE: Final = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)
 
 
@@ -136,8 +137,10 @@ def _header(rows: Sequence[_Row], blanks: set[int], wanted: Wanted) -> int | Non
     for index, row in enumerate(rows):
         if any(_is_named(cell, wanted.column) for cell in row.cells):
             above = [other for other in rows[:index] if not other.is_comment]
-            alone = row.filled == 1 and len(above) == 1 and index in blanks
-            return index if alone or all(other.filled < row.filled for other in above) else None
+            apart = (
+                index in blanks and (row.filled > 1 or len(above) == 1) and not any(map(_is_said, row.cells))
+            )
+            return index if apart or all(other.filled < row.filled for other in above) else None
     return None
 
 
@@ -218,7 +221,9 @@ def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[in
         try:
             cells = next(reader)
             must_be_text("".join(below.record), file.encoding)
-            if any(cell.strip() for cell in cells):
+            if _is_rule(cells):
+                problems.comments += 1
+            elif any(cell.strip() for cell in cells):
                 _must_fit(cells, table, below.record)
                 yield below.start, dict(zip(table.columns, cells, strict=False))
         except StopIteration:
@@ -229,6 +234,15 @@ def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[in
             problems.add(below.start, str(error))
             if below.overflowed:
                 return
+
+
+def _is_rule(cells: Sequence[str]) -> bool:
+    """Whether this is the line below the header of a table in Markdown."""
+    return (
+        len(cells) > 2
+        and all(map(_RULE.fullmatch, cells[1:-1]))
+        and not any(map(str.strip, (cells[0], cells[-1])))
+    )
 
 
 class _Below:

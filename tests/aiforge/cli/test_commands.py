@@ -56,7 +56,7 @@ CONVERSATION = "1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or
         (["batch", "run", "none.jsonl"], 2, "none.jsonl: no such file"),
         (["status"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
         (["history", "user-1"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
-        (["dead", "list"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
+        (["dead", "ls"], 1, "nothing is running here: start `aiforge up`, or set AIFORGE_API_URL"),
         (["cancel"], 2, "Missing argument 'TURN'."),
         (["resume", "171f0a93c2d4e5b6a7f809", " "], 1, "the answer is empty"),
         (["tail", "17ab"], 2, f"TURN: must be a turn's id, such as {TURN}, not '17ab'"),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
+from typing import Final
 
 import pytest
 
@@ -120,3 +123,28 @@ def test_a_demo_whose_chat_fails_says_why(desk: Desk) -> None:
     assert ended.code == 1
     assert "the turn is failed: " in ended.err
     assert "no parcels here" in ended.err
+
+
+LOST: Final = """
+import signal, sys, weakref
+from aiforge.cli import main
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "aiforge.cli.app":
+            thing = type("Thing", (), {})()
+            known = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+        return None
+
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["aiforge", "--version"]
+main()
+"""
+
+
+def test_a_ctrl_c_while_commands_are_loaded_is_not_lost_where_python_ignores_exceptions() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", LOST], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -63,7 +63,7 @@ def test_a_row_of_the_service_as_a_record() -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "says"),
     [
-        (b"nr,frage\n1,x\n", UsageError, "--column: nr, frage"),
+        (b"nr,sujet\n1,x\n", UsageError, "--column: nr, sujet"),
         (b"q\na\0\n", CommandError, "1 line is wrong, so nothing was sent"),
     ],
 )

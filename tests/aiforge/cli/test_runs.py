@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import resource
 import signal
 import time
 from collections import Counter
@@ -19,7 +20,8 @@ from aiforge.cli.errors import CommandError
 from aiforge.cli.job import SILENT_SECONDS
 from aiforge.cli.progress import Bar, Tally
 from aiforge.cli.runs import Posting, Run
-from aiforge.client import Client, Item
+from aiforge.client import Batch, Client, Item
+from aiforge.client.results import Counts
 from aiforge.core.types import Usage
 from aiforge.testing import FakeProvider, Gate, Reply
 from tests.aiforge.cli.command import SECONDS, Desk, Room, Running
@@ -192,6 +194,18 @@ def test_a_run_file_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> No
         Run(str(tmp_path / "out.csv"))
 
 
+def test_a_full_disk_is_not_said_to_be_a_file_of_something_else(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"disk"):
+            Run(str(tmp_path / "out.csv"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with Run(str(tmp_path / "out.csv")) as run:
+        assert not run.has_posted
+
+
 def test_the_files_beside_an_output_are_not_taken_for_its_own(room: Room) -> None:
     for name in ("faq.errors.csv", "faq.csv.unused.jsonl"):
         (room.folder / name).write_text('"one?"\n')
@@ -239,7 +253,7 @@ def test_what_no_call_can_have_is_refused_before_anything_starts(room: Room) -> 
     (room.folder / "in.jsonl").write_text('{"q": "x", "tools": ["nope"]}\n')
     for arguments, says in (
         (("in.csv", "--max-cost", "1e-13"), "--max-cost: is finer than 10^-12 USD"),
-        (("in.csv", "--max-cost", "1e30"), "--max-cost: an amount in USD above 0, at most 1,000,000,000"),
+        (("in.csv", "--max-cost", "1e30"), "--max-cost: an amount in USD above 0, at most 9,000,000"),
         (("in.csv", "--model", " "), "--model: must not be empty"),
         (("in.csv", "--max-tokens", "1" + "0" * 30), "--max-tokens: must be from 1 to 10000000"),
         (("in.jsonl",), "line 1 'tools' has the unknown tool 'nope'"),
@@ -267,6 +281,53 @@ def test_a_dry_run_counts_what_a_model_is_told_first_and_touches_no_file(room: R
     assert sorted(path.name for path in room.folder.iterdir()) == ["in.csv", "out.csv"]
 
 
+def test_a_dry_run_leaves_out_what_a_batch_is_at_work_for(desk: Desk, room: Room, api: str) -> None:
+    """Without a worker, so nothing is answered meanwhile."""
+    put(desk.folder, ["one?", "two?"])
+    run = desk.start("batch", "run", "in.csv", "-o", "out.csv", AIFORGE_API_URL=api)
+    run.wait_for(": 2 items")
+    batch = batch_in(run.err)
+    run.end(signal.SIGINT)
+    files = {path.name: path.read_bytes() for path in desk.folder.iterdir() if path.is_file()}
+
+    def dry_run(url: str) -> str:
+        told = room.run("batch", "run", "in.csv", "-o", "out.csv", "--dry-run", AIFORGE_API_URL=url)
+        assert told.code == 0, told
+        return told.out.partition("models")[0] + told.err
+
+    put(desk.folder, ["new?", "two?", "one?"])
+    told = dry_run(api)
+    assert "questions      1\nnot counted    2 that batches of this run are at work for\n" in told, told
+    away = dry_run("http://127.0.0.1:9")
+    assert "questions      3\n" in away, away
+    assert "of 1 earlier batch nothing is known here" in away
+    assert "gpt-4o-mini is the model that is set here; the service may have another" in away, "not offline"
+    with Client(api) as client:
+        client.cancel_batch(batch)
+        wait_until(lambda: client.batch(batch).ended, SECONDS)
+    assert "questions      3\n" in dry_run(api), "what was cancelled is asked anew"
+    put(desk.folder, ["one?", "two?"])
+    assert {path.name: path.read_bytes() for path in desk.folder.iterdir() if path.is_file()} == files
+
+
+def test_what_a_file_says_reaches_no_terminal_as_a_command(room: Room) -> None:
+    (room.folder / "in.csv").write_bytes(b"id,sujet\x1b[31m\n1,a?\n")
+    ended = room.run("batch", "run", "in.csv")
+    assert (ended.code, ended.err) == (
+        2,
+        "aiforge: in.csv: no column is known to hold the question; name one with --column:"
+        " id, sujet\\x1b[31m\n",
+    )
+
+
+def test_of_a_batch_that_was_over_before_no_rate_is_told() -> None:
+    counts = Counts(total=3, completed=2, failed=1)
+    tally = Tally(counts.total)
+    tally.begin([Batch(id="batch_1", status="completed", request_counts=counts, cost=Decimal("0.00003"))])
+    tally.end()
+    assert tally.line() == "3/3 done, 1 failed, <$0.0001"
+
+
 def test_a_narrow_bar_leaves_out_whole_figures() -> None:
     tally = Tally(100_000)
     tally.cost = Decimal("12.3456")
@@ -279,3 +340,4 @@ def test_a_narrow_bar_leaves_out_whole_figures() -> None:
         assert "54444/100000  123 failed" in line
         assert "\u2026" not in line
         assert ("12 retried" in line, "tokens/s" in line) == (width > 60, width > 100)
+        assert ("\u2501" in line) == (width > 60), "the bar goes before rates"

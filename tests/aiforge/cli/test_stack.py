@@ -88,7 +88,9 @@ def submit_tail_status(up: Running, room: Room) -> None:
     }
     assert events[-1]["event"]["type"] == "done"
     assert "completed" in room.run("status", turn_id).out
-    assert json.loads(room.run("status", "--json").out)["ready"] is True
+    told = json.loads(room.run("status", "--json").out)
+    assert told["ready"] is True
+    assert told["metrics_url"] in room.run("status").out
 
 
 def an_unknown_turn_is_one_line(up: Running, room: Room) -> None:
@@ -130,11 +132,12 @@ def a_second_up_is_refused(up: Running, room: Room) -> None:
     assert "it runs already" in ended.err
 
 
-def flower_can_read_the_tasks(up: Running, room: Room) -> None:
+def flower_can_read_the_tasks_and_the_queues(up: Running, room: Room) -> None:
     with FakeProvider() as somebody:
         port = int(somebody.root.rpartition(":")[2])
     flower = up.desk.start("flower", "--port", str(port))
-    url = f"http://127.0.0.1:{port}/tasks/datatable?draw=1&start=0&length=9&search%5Bvalue%5D="
+    root = f"http://127.0.0.1:{port}"
+    url = f"{root}/tasks/datatable?draw=1&start=0&length=9&search%5Bvalue%5D="
     url += "&order%5B0%5D%5Bcolumn%5D=0&order%5B0%5D%5Bdir%5D=asc&columns%5B0%5D%5Bdata%5D=name"
 
     def seen() -> bool:
@@ -145,6 +148,8 @@ def flower_can_read_the_tasks(up: Running, room: Room) -> None:
     try:
         flower.wait_for("Connected to")
         wait_until(seen, 30)
+        with urllib.request.urlopen(f"{root}/broker", timeout=5) as reply:
+            assert b"aiforge.chat" in reply.read()
     finally:
         flower.end(signal.SIGTERM)
 
@@ -169,7 +174,7 @@ def test_a_stack_dies_and_comes_back_and_answers_all_that_one_asks(
         batch_through_pipes_by_a_client_that_has_no_service_installed,
         doctor_finds_nothing_wrong,
         a_second_up_is_refused,
-        flower_can_read_the_tasks,
+        flower_can_read_the_tasks_and_the_queues,
     ):
         with subtests.test(question.__name__):
             question(up, Room(desk.folder, monkeypatch, capsys))

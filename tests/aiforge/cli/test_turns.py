@@ -193,9 +193,9 @@ def ctrl_c_at_a_question_cancels_the_turn(shop: Shop) -> None:
 
 
 def conversations_are_listed_taken_elsewhere_and_erased(shop: Shop) -> None:
-    assert "shop" in [found["conversation_id"] for found in shop.lines("conversations", "list")]
-    assert len(shop.lines("conversations", "list", "--limit", "1")) == 1
-    assert shop.run("conversations", "list").out.count("\n") == len(shop.lines("conversations", "list"))
+    assert "shop" in [found["conversation_id"] for found in shop.lines("conversations", "ls")]
+    assert len(shop.lines("conversations", "ls", "--limit", "1")) == 1
+    assert shop.run("conversations", "ls").out.count("\n") == len(shop.lines("conversations", "ls"))
     written = shop.run("conversations", "export", "shop", "-o", "out.json")
     assert (written.code, written.out) == (0, "")
     out = shop.run("conversations", "export", "shop").out
@@ -240,9 +240,9 @@ def a_conversation_is_set_up_and_gone_back_in(shop: Shop) -> None:
     assert (stale.code, "(code conversation_changed)" in stale.err) == (1, True)
     ask("set", "--metadata", "team=blue")
     assert [
-        found["conversation_id"] for found in shop.lines("conversations", "list", "--metadata", "team=blue")
+        found["conversation_id"] for found in shop.lines("conversations", "ls", "--metadata", "team=blue")
     ] == ["past"]
-    assert shop.lines("conversations", "list", "--busy", "--metadata", "team=blue") == []
+    assert shop.lines("conversations", "ls", "--busy", "--metadata", "team=blue") == []
 
     assert [one["version"] for one in shop.lines("conversations", "versions", "past")] == [1, 2]
     assert shop.run("conversations", "versions", "past").out.count("turn") == 2
@@ -258,12 +258,12 @@ def a_conversation_is_set_up_and_gone_back_in(shop: Shop) -> None:
 
 
 def dead_letters_are_shown_posted_again_and_dropped(shop: Shop) -> None:
-    assert shop.lines("dead", "list") == []
+    assert shop.lines("dead", "ls") == []
     with shop.held("grave") as first:
         asyncio.run(bury(shop, first))
     with shop.held("grave") as second:
         asyncio.run(bury(shop, second))
-    assert [letter["turn_id"] for letter in shop.lines("dead", "list")] == [second, first]
+    assert [letter["turn_id"] for letter in shop.lines("dead", "ls")] == [second, first]
     assert shop.run("dead", "list").out.count("conversation grave") == 2
     assert shop.json("dead", "show", first)["error"]["code"] == "dead_lettered"
     shop.provider.push("Risen.")
@@ -273,8 +273,8 @@ def dead_letters_are_shown_posted_again_and_dropped(shop: Shop) -> None:
     assert (dropped.code, dropped.out) == (0, "")
     assert shop.run("dead", "drop", second).code == 1
     shown = shop.run("dead", "show", risen)
-    assert (shown.code, shown.err) == (1, f"aiforge: turn {risen} is no dead letter, it is completed\n")
-    assert shop.lines("dead", "list") == []
+    assert (shown.code, shown.err) == (1, f"aiforge: turn '{risen}' is no dead letter (code not_found)\n")
+    assert shop.lines("dead", "ls") == []
 
 
 async def bury(shop: Shop, turn_id: str) -> None:
@@ -290,14 +290,14 @@ async def bury(shop: Shop, turn_id: str) -> None:
 
 
 def a_model_that_fails_is_listed_and_called_again(shop: Shop) -> None:
-    assert shop.lines("providers", "list") == []
+    assert shop.lines("providers", "ls") == []
     asyncio.run(break_model(shop, "openai/org/m"))
-    (health,) = shop.lines("providers", "list")
+    (health,) = shop.lines("providers", "ls")
     assert (health["name"], health["circuit"], health["failures"]) == ("openai/org/m", "open", FAILURES)
-    assert "openai/org/m  circuit open  pace 1  open until " in shop.run("providers", "list").out
+    assert "openai/org/m  circuit open  pace 1  open until " in shop.run("providers", "ls").out
     reset = shop.run("providers", "reset", "openai/org/m")
     assert (reset.code, reset.err) == (0, "openai/org/m is called again\n")
-    assert shop.json("providers", "list")["circuit"] == "closed"
+    assert shop.json("providers", "ls")["circuit"] == "closed"
     assert shop.run("providers", "reset", "x/y").code == 1
 
 

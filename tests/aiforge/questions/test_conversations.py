@@ -57,7 +57,7 @@ def test_what_can_be_no_conversation_is_named_with_its_line(tmp_path: Path, cell
     with pytest.raises(BadLinesError) as caught:
         read(tmp_path, "a.csv", content)
     (line,) = caught.value.details
-    assert line.startswith("line 3 'conversation' must be 1 to 128 of A-Z a-z 0-9 . _ -")
+    assert line.startswith("line 3 'conversation' must be 1 to 128 characters of A-Z a-z 0-9 . _ -")
 
 
 def test_a_column_that_is_called_so_and_is_none(tmp_path: Path) -> None:

@@ -105,6 +105,23 @@ GOOD = {
         "",
         Choices(encoding="shift_jis"),
     ),
+    "UTF-16 LE without BOM in Japanese": Case(
+        "a.csv",
+        wide("id,q\n1,\u3042\u308c\u306f\u3044\u3064\u3067\u3059\u304b\n", "utf-16-le"),
+        [("1", "\u3042\u308c\u306f\u3044\u3064\u3067\u3059\u304b")],
+    ),
+    "two marks": Case("a.csv", BOM + BOM + b"id,question\n1,a?\n2,b?\n"),
+    "files put together": Case("a.jsonl", b'{"id": 1, "q": "a?"}\n' + BOM + b'{"id": 2, "q": "b?"}\n'),
+    "columns in German": Case(
+        "a.csv", b"Frage;Antwort\na?;1,5 m\nb?;2,5 m\n", [(None, "a?"), (None, "b?")], "question from 'Frage'"
+    ),
+    "a known name goes before others": Case("a.csv", b"id;Frage;Question\n1;x;a?\n2;y;b?\n"),
+    "a question mark in the name": Case("a.csv", b"id,Question?\n1,a?\n2,b?\n"),
+    "titles with commas": Case(
+        "a.csv", b"FAQ, all\nOf 2024, 10:00\n\nid,question\n1,a?\n2,b?\n", says="2 rows above skipped"
+    ),
+    "a table of Markdown": Case("a.csv", b"|id|question|\n|---|:---:|\n|1|a?|\n|2|b?|\n"),
+    "blank ids": Case("a.csv", b"id,question\n ,a?\n ,b?\n", [(None, "a?"), (None, "b?")]),
     "CRLF": Case("a.csv", b"id,question\r\n1,a?\r\n2,b?\r\n"),
     "no last newline": Case("a.csv", b"id,question\n1,a?\n2,b?"),
     "blank rows": Case("a.csv", b"\n\nid,question\n\n1,a?\n\n,\n2,b?\n,\n\n"),
@@ -113,7 +130,7 @@ GOOD = {
     "comments": Case(
         "a.csv", b"# exported today, by us\n#\nid,question\n1,a?\n2,b?\n", says="2 rows above skipped"
     ),
-    "a title": Case("a.csv", b"FAQ of 2024,\n,\nid,question\n1,a?\n2,b?\n", says="1 rows above skipped"),
+    "a title": Case("a.csv", b"FAQ of 2024,\n,\nid,question\n1,a?\n2,b?\n", says="1 row above skipped"),
     "a title alone in its line": Case("a.csv", b"FAQ of 2024\n\nid;question\n1;a?\n2;b?\n"),
     "a title over one column": Case("a.csv", b"Our FAQ\n\nquestion\nx\n", [(None, "x")]),
     "quoted newlines": Case("a.csv", b'id,question\n1,"a\nb\r\nc"\n', [("1", "a\nb\r\nc")]),
@@ -187,7 +204,7 @@ GOOD = {
 }
 
 BAD = {
-    "unknown columns": Case("a.csv", b"nr,frage\n1,a?\n", says="no column is known .* --column: nr, frage"),
+    "unknown columns": Case("a.csv", b"nr,sujet\n1,a?\n", says="no column is known .* --column: nr, sujet"),
     "two candidates": Case(
         "a.csv", b"text,question\n1,a?\n", says="several columns .* --column: text, question"
     ),
@@ -226,6 +243,12 @@ BAD = {
     ),
     "a template with a format": Case(
         "a.csv", b"q\nx\n", says="only a column's name", choices=Choices(prompt_template="{q!r}")
+    ),
+    "a prompt that is too long": Case(
+        "a.csv",
+        b"q\nx\n",
+        says="line 2 'the prompt' ",
+        choices=Choices(prompt_template="{q}" + "y" * 262_144),
     ),
     "CSV's options on JSONL": Case("a.jsonl", b'"x"\n', says="are for CSV", choices=Choices(header=False)),
     "a column twice": Case("a.csv", b"q,q\nx,y\n", says="line 1 has the column 'q' twice"),
@@ -303,7 +326,18 @@ BAD = {
     "Japanese": Case("a.csv", "id,q\n1,\u65e5\u672c\u8a9e\n".encode("shift_jis"), says="line 2 is not UTF-8"),
     "undefined in Windows-1252": Case("a.csv", b"id,q\n1,a\x81b\n", says="line 2 is not UTF-8"),
     "no JSON": Case("a.jsonl", b'"x"\n{not\n', says="line 2 is not JSON"),
-    "a list": Case("a.jsonl", b'["x"]\n', says="line 1 is neither a JSON object nor a string"),
+    "a list": Case("a.jsonl", b'"x"\n["x"]\n', says="line 2 is neither a JSON object nor a string"),
+    "one list": Case("a.jsonl", b'[{"q": "x"}]', says="is one list of JSON; write one question a line"),
+    "JSON over lines": Case("a.jsonl", b'{\n  "q": "x"\n}\n', says="its JSON is spread over lines"),
+    "a table as JSONL": Case("a.jsonl", b"id,q\n1,x\n", says="'id,q' is no line of JSONL; name a table .csv"),
+    "JSONL as a table": Case("a.csv", b'{"id": 1, "q": "x"}\n', says="is JSON; name it .jsonl"),
+    "a list of JSON as a table": Case("a.csv", b'[{"q": "x"}]\n', says="is JSON; name it .jsonl"),
+    "several columns in one": Case(
+        "a.csv", b"id:question\n1:x?\n2:y?\n", says="'id:question' could be one column or"
+    ),
+    "HTML": Case("a.csv", b"<table>\n<tr><td>question</td></tr>\n", says="is a page of HTML or XML"),
+    "old Excel": Case("a.csv", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512), says="of old Excel"),
+    "a spreadsheet under its name": Case("a.xlsx", b"PK\x03\x04\0", says="a.xlsx: is a ZIP archive"),
     "a key twice": Case("a.jsonl", b'{"q": "lost", "q": "kept"}\n', says="line 1 has 'q' twice"),
     "NaN": Case("a.jsonl", b'{"q": "x", "price": NaN}\n', says="line 1 is not JSON: NaN is no JSON number"),
     "an empty question": Case("a.csv", b"id,question\n1,\n", says="line 2 'question' must not be empty"),

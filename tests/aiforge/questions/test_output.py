@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,64 @@ def test_moved_added_changed_and_removed_rows(tmp_path: Path, suffix: str) -> No
         ("d", "re: four"), ("x", "re: added"), ("b", "re: two changed"), ("a", "re: one")
     ]  # fmt: skip
     assert (rows[0]["input"] if suffix == ".jsonl" else rows[0])["tag"] == "new tag"
+
+
+@SUFFIXES
+def test_blank_lines_that_an_editor_has_added_are_passed_over(tmp_path: Path, suffix: str) -> None:
+    target = tmp_path / f"out{suffix}"
+    name = put(tmp_path, "in.csv", b"id,question\na,one\nb,two\nc,three\n")
+    with opened(name) as found:
+        assert answer(target, found, limit=2) == ["a", "b"]
+        target.write_bytes(target.read_bytes().replace(b"\n", b"\n\r\n"))
+        assert answer(target, found) == ["c"]
+    assert [(row["id"], row["answer"]) for row in rows_of(target)] == [
+        ("a", "re: one"), ("b", "re: two"), ("c", "re: three")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", ["removed", "replaced", "cut"])
+def test_an_output_that_somebody_changes_meanwhile_is_not_said_to_be_written(
+    tmp_path: Path, harm: str
+) -> None:
+    target = tmp_path / "out.csv"
+    with (
+        opened(put(tmp_path, "in.csv", b"id,question\na,one\nb,two\n")) as found,
+        output(target, found) as out,
+    ):
+        out.begin()
+        (first, one), (second, two) = out.pending()
+        out.write(first, one, answered(one))
+        out.flush()
+        if harm == "cut":
+            os.truncate(target, 10)
+        else:
+            target.unlink()
+        if harm == "replaced":
+            target.write_text("mine")
+        out.write(second, two, answered(two))
+        with pytest.raises(QuestionsError, match=r"removed or changed meanwhile; the same command"):
+            out.finish()
+
+
+def test_an_input_that_is_written_over_while_it_is_read_gives_no_line_of_another_file(tmp_path: Path) -> None:
+    lines = [f"{number},{'word ' * 50}{number}?\n" for number in range(200)]
+    source = tmp_path / "in.csv"
+    source.write_text("id,question\n" + "".join(lines))
+    with opened(str(source)) as found:
+        read = iter(found)
+        assert next(read).id == "0"
+        source.write_text("id,question\nnew,line\n" + "".join(lines))
+        with pytest.raises(QuestionsError, match=r"has changed since it was checked; the same command"):
+            list(read)
+
+
+def test_an_output_that_was_saved_in_utf_16_is_refused_in_one_line(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    with opened(put(tmp_path, "in.csv", b"id,question\na,one\n")) as found:
+        answer(target, found)
+        target.write_bytes(target.read_bytes().decode().encode("utf-16"))
+        with pytest.raises(NotOurs, match=r"line 1 is no row of answers"):
+            answer(target, found)
 
 
 @SUFFIXES

@@ -42,7 +42,7 @@ def as_csv(texts: list[str], delimiter: str) -> str:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(texts=TEXTS)
 @example(texts=EXAMPLES)
 def test_csv_in(encoding: str, delimiter: str, texts: list[str]) -> None:
@@ -55,7 +55,7 @@ def test_csv_in(encoding: str, delimiter: str, texts: list[str]) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("ascii_only", [True, False])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(texts=TEXTS)
 @example(texts=EXAMPLES)
 def test_jsonl_in_and_nothing_to_decide(encoding: str, ascii_only: bool, texts: list[str]) -> None:
@@ -66,7 +66,7 @@ def test_jsonl_in_and_nothing_to_decide(encoding: str, ascii_only: bool, texts: 
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts=TEXTS)
 @example(texts=EXAMPLES)
 def test_out_and_in_again(suffix: str, texts: list[str]) -> None:
@@ -84,7 +84,7 @@ def test_out_and_in_again(suffix: str, texts: list[str]) -> None:
             assert [row.text for row in again] == [f"re: {text}" for text in texts]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(raw=st.binary(max_size=200), name=st.sampled_from(["a.csv", "a.tsv", "a.jsonl"]))
 def test_no_bytes_get_past_the_errors(raw: bytes, name: str) -> None:
     """Whatever is in a file: questions of whole characters, or an error of ours."""
