@@ -26,7 +26,7 @@ from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
 from worker.contract.logs import Forward
 from worker.contract.server.fitness import check_redis
-from worker.contract.service import announce, check, listen, say, taken, url
+from worker.contract.service import announce, check, ignore_signals, listen, say, taken, url
 
 _GRACE_SECONDS: Final = 10
 """How long requests may take to end once the process was asked to stop; streams end at once."""
@@ -81,6 +81,8 @@ def main() -> int:
             return _failed(str(error), 1)
         except ConfigError as error:
             return _failed(str(error), 3)
+        finally:
+            ignore_signals()
     return 0
 
 

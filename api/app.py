@@ -7,7 +7,7 @@ from typing import Final
 
 from api import errors
 from api.auth import Gate
-from api.bodies import BodyLimit
+from api.body_limit import BodyLimit
 from api.edge import Edge
 from api.metrics import Metrics
 from api.openapi import Application

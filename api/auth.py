@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from api.errors import Problem
 from api.settings import is_loopback
 
-OPEN: Final = frozenset({"/livez", "/readyz", "/metrics", "/docs", "/openapi.json"})
+OPEN: Final = frozenset({"/", "/livez", "/readyz", "/metrics", "/docs", "/openapi.json"})
 """What needs no token: numbers and documentation, nothing of anyone's data."""
 OPEN_FOLDER: Final = "/docs/"
 _SCHEME: Final = re.compile(r"^https?://")

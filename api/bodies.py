@@ -1,21 +1,17 @@
-"""Request bodies: refused before they are read when they cannot be right, then decoded once.
+"""Request bodies: what may be posted, and how it is read.
 
-Bodies are decoded straight into the contract's structs: a batch of 50,000 items takes tens of
+They are decoded straight into the contract's structs: a batch of 50,000 items takes tens of
 milliseconds, and what does not fit is named by its path.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import re
-from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import msgspec
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import wording
 from api.errors import LONGEST_PARAM, Problem
@@ -24,21 +20,16 @@ from worker.contract.schedule.schemas import ScheduleChange, ScheduleRequest
 from worker.contract.schemas import (
     BatchItem,
     BatchRequest,
+    ConversationChanges,
     ConversationSettings,
     StoredMessage,
     TurnRequest,
 )
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 _FIELD: Final = re.compile(r"(unknown|required) field `([^`]*)`")
 _PATH: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
-JSON: Final = "application/json"
-FORM: Final = "multipart/form-data"
-_DISCARDED: Final = 16 * 1024 * 1024
-_DISCARD_SECONDS: Final = 2.0
-"""How much of a refused body is read, and for how long, so that its sender gets to the answer."""
-
-
 _DECIMAL: Final = {"format": "decimal"}
 _DIGITS: Final = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?\Z"
 """Python would also read `1_0`, ` 10` and digits of other scripts."""
@@ -47,13 +38,21 @@ _WholeUsd = Annotated[int, msgspec.Meta(extra_json_schema=_DECIMAL)]
 _PartUsd = Annotated[float, msgspec.Meta(extra_json_schema=_DECIMAL)]
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+def _part(kind: type[S], whole: msgspec.Struct) -> S:
+    """Those fields of a body that its request has."""
+    return kind(**{name: getattr(whole, name) for name in kind.__struct_fields__})
+
+
 class TurnBody(TurnRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A turn as it is posted."""
 
     client_message_id: str | None = None
 
     def request(self) -> TurnRequest:
-        return TurnRequest(**{name: getattr(self, name) for name in TurnRequest.__struct_fields__})
+        return _part(TurnRequest, self)
 
 
 class ConversationBody(ConversationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,9 +61,7 @@ class ConversationBody(ConversationSettings, frozen=True, kw_only=True, forbid_u
     conversation_id: str | None = None
 
     def settings(self) -> ConversationSettings:
-        return ConversationSettings(
-            **{name: getattr(self, name) for name in ConversationSettings.__struct_fields__}
-        )
+        return _part(ConversationSettings, self)
 
 
 class BatchBody(BatchRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,6 +113,42 @@ class ImportBody(ConversationExport, frozen=True, kw_only=True, forbid_unknown_f
     messages: list[MessageBody]
 
 
+class ChangeBody(ConversationChanges, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings that are to change, if nobody has changed any since they were at `if_revision`."""
+
+    if_revision: Number | None = None
+
+    def changes(self) -> ConversationChanges:
+        return _part(ConversationChanges, self)
+
+
+class CheckoutBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The version to go back to, if the latest one is still `if_version`."""
+
+    version: Number
+    if_version: Number | None = None
+
+
+class BranchBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to branch off, None is the latest version, and what is to be different."""
+
+    version: Number | None = None
+    conversation_id: str | None = None
+    settings: ConversationChanges = ConversationChanges()
+
+
+class CompactBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The version that becomes the baseline, or how many of the latest are to stay beside it."""
+
+    version: Number | None = None
+    keep: Number | None = None
+
+    def check(self) -> None:
+        """Raises Problem when both are given."""
+        if self.version is not None and self.keep is not None:
+            raise Problem(400, "invalid_value", "keep: give a version or keep, not both", param="keep")
+
+
 TURN: Final = msgspec.json.Decoder(TurnBody)
 CONVERSATION: Final = msgspec.json.Decoder(ConversationBody)
 BATCH: Final = msgspec.json.Decoder(BatchBody)
@@ -124,10 +157,17 @@ SCHEDULE_CHANGE: Final = msgspec.json.Decoder(ScheduleChange)
 RESUME: Final = msgspec.json.Decoder(ResumeBody)
 QUEUE: Final = msgspec.json.Decoder(QueueBody)
 IMPORT: Final = msgspec.json.Decoder(ImportBody)
+CHANGE: Final = msgspec.json.Decoder(ChangeBody)
+CHECKOUT: Final = msgspec.json.Decoder(CheckoutBody)
+BRANCH: Final = msgspec.json.Decoder(BranchBody)
+COMPACT: Final = msgspec.json.Decoder(CompactBody)
 
 
-def decode(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """The body as a struct; raises Problem 400 naming the field that is wrong."""
+def decode(body: bytes, decoder: msgspec.json.Decoder[T], *, default: T | None = None) -> T:
+    """The body as a struct, or the default of one that need not be sent; raises Problem 400 naming the field
+    that is wrong."""
+    if default is not None and not body:
+        return default
     if not body.strip():
         raise _bad_json("the body is empty; a JSON object is expected")
     try:
@@ -165,87 +205,3 @@ def _refuse(message: str, kind: Any) -> NoReturn:
 @functools.cache
 def _schema(kind: Any) -> dict[str, Any]:
     return msgspec.json.schema(kind)
-
-
-class BodyLimit:
-    """ASGI: refuses a body by its headers, or while it arrives, as soon as it is too long."""
-
-    def __init__(
-        self, app: ASGIApp, *, limit: int, limits: Mapping[str, int], forms: Collection[str]
-    ) -> None:
-        """`limits` are of paths that take more than `limit`, `forms` are paths to which forms are posted."""
-        self._app = app
-        self._limit = limit
-        self._limits = limits
-        self._forms = forms
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"]
-        limit = self._limits.get(path, self._limit)
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        form = path in self._forms and scope["method"] == "POST"
-        refused = _refused(headers, limit, FORM if form else JSON)
-        if refused is not None:
-            await _answer_unread(refused, int(headers.get(b"content-length", b"0")), receive, send)
-            return
-        left = limit
-
-        async def limited() -> Message:
-            nonlocal left
-            message = await receive()
-            if message["type"] == "http.request":
-                left -= len(message.get("body", b""))
-                if left < 0:
-                    await _discard(receive)
-                    raise _too_large(limit)
-            return message
-
-        await self._app(scope, limited, send)
-
-
-async def _answer_unread(problem: Problem, length: int, receive: Receive, send: Send) -> None:
-    """Answer first, then read on for a while: closing on unread bytes would reset the answer away."""
-    reply = problem.response()
-    await send({"type": "http.response.start", "status": reply.status_code, "headers": reply.raw_headers})
-    await send({"type": "http.response.body", "body": reply.body, "more_body": True})
-    if length <= _DISCARDED:
-        await _discard(receive)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _discard(receive: Receive) -> None:
-    left = _DISCARDED
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_DISCARD_SECONDS):
-            while left > 0:
-                message = await receive()
-                left -= len(message.get("body", b""))
-                if not message.get("more_body", False):
-                    return
-
-
-def _refused(headers: Mapping[bytes, bytes], limit: int, wanted: str) -> Problem | None:
-    length = headers.get(b"content-length", b"0")
-    has_body = b"transfer-encoding" in headers or length.strip(b"0 ")
-    if not has_body:
-        return None
-    if length.isdigit() and int(length) > limit:
-        return _too_large(limit)
-    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-        return _unread(415, "unsupported_encoding", "send the body without Content-Encoding")
-    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != wanted.encode():
-        return _unread(415, "unsupported_media_type", f"send the body as Content-Type: {wanted}")
-    return None
-
-
-def _too_large(limit: int) -> Problem:
-    return _unread(413, "body_too_large", f"the body is longer than {limit} bytes")
-
-
-def _unread(status: int, code: str, message: str) -> Problem:
-    """An answer given with the body still unread: the connection cannot carry another request."""
-    return Problem(status, code, message, headers={"Connection": "close"})

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from worker.contract.client import Stats
+from worker.contract.stats import Stats
 
 UNMATCHED: Final = "unmatched"
 """The route of a request that no route answers."""

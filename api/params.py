@@ -39,6 +39,13 @@ IdempotencyKey = Annotated[
     Header(alias="Idempotency-Key", pattern=patterns.KEY, description="Posted twice, it is taken once."),
 ]
 After = Annotated[int, Query(ge=0, le=2**53, description="How many to skip.")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+LastEventId = Annotated[
+    int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="The last id that was read.")
+]
+AfterEvent = Annotated[
+    int | None, Query(ge=0, le=2**53, description="The same as Last-Event-ID, which wins.")
+]
 Accept = Annotated[str, Header(include_in_schema=False)]
 """OpenAPI names media types under the replies, never as a header."""
 
@@ -77,6 +84,21 @@ def _check_number(name: str, info: FieldInfo, value: str) -> None:
     if not _NUMBERS.isdisjoint(_kinds(info.annotation)) and not _PLAIN.fullmatch(value):
         said = f"{name}: must be {wording.of_parameter(info)}, in plain digits"
         raise Problem(400, "invalid_value", said, param=name)
+
+
+def cursor_of(text: str | None) -> tuple[int, str] | None:
+    """Time and id of the last thing that a page showed, as its `next` says them."""
+    when, _, name = (text or "").partition(":")
+    return (int(when), name) if text else None
+
+
+def stream_start(last_event_id: int | None, after: int | None, last: int, what: str) -> int:
+    """The number behind which a stream begins; refuses one behind the `last` there is of `what`."""
+    start = last_event_id if last_event_id is not None else after or 0
+    if start > last:
+        param = "after" if last_event_id is None else "Last-Event-ID"
+        raise Problem(400, "invalid_value", f"{param}: {what} is {last} so far", param=param)
+    return start
 
 
 def check_field_key(field: str, key: str) -> None:

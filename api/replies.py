@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from aiforge.core.texts import one_line
 from aiforge.core.types import Usage
+from worker.contract.batch.client import Deleted
 from worker.contract.calls.rows import LedgerPage
 from worker.contract.calls.usage import UsageRow
 from worker.contract.memory.history import Page
-from worker.contract.schemas import BATCH_OVER, Batch, BatchRow, BatchState, StoredMessage, Turn
+from worker.contract.schemas import BATCH_OVER, Batch, BatchRow, BatchState, Conversation, Turn
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -44,14 +45,27 @@ def turn(value: Turn) -> dict[str, Any]:
     return fields
 
 
-def turns(values: Sequence[Turn]) -> dict[str, Any]:
-    return {"object": "list", "data": [turn(value) for value in values], "has_more": False}
+def made_conversation(value: Conversation) -> Response:
+    return reply(value, status=201, headers=made_at(f"/v1/conversations/{value.conversation_id}"))
+
+
+def made_at(path: str, *, replayed: bool = False) -> dict[str, str]:
+    """The headers of a reply that says where the new thing is, or the one that was made before."""
+    return {"Location": path} | ({"Idempotent-Replayed": "true"} if replayed else {})
+
+
+def listed(data: Sequence[object], *, has_more: bool = False) -> dict[str, Any]:
+    return {"object": "list", "data": data, "has_more": has_more}
+
+
+def paged(data: Sequence[object], following: tuple[int, str] | None) -> dict[str, Any]:
+    """A list whose next page begins behind a time and an id, which `params.cursor_of` reads."""
+    cursor = None if following is None else "{}:{}".format(*following)
+    return {**listed(data, has_more=cursor is not None), "next": cursor}
 
 
 def conversations(page: Page) -> dict[str, Any]:
-    data = [{**_fields(value), "last_turn_at": when / 1000} for when, value in page.found]
-    cursor = None if page.next is None else "{}:{}".format(*page.next)
-    return {"object": "list", "data": data, "has_more": cursor is not None, "next": cursor}
+    return paged([{**_fields(value), "last_turn_at": when / 1000} for when, value in page.found], page.next)
 
 
 def page(values: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
@@ -64,10 +78,6 @@ def page(values: Sequence[dict[str, Any]], limit: int) -> dict[str, Any]:
         "last_id": shown[-1]["id"] if shown else None,
         "has_more": len(values) > limit,
     }
-
-
-def messages(values: Sequence[StoredMessage], *, has_more: bool) -> dict[str, Any]:
-    return {"object": "list", "data": values, "has_more": has_more}
 
 
 def batch(value: Batch) -> dict[str, Any]:
@@ -112,13 +122,17 @@ def row(value: BatchRow) -> dict[str, Any]:
     return {**_fields(value), "cost": money(value.cost)}
 
 
-def batch_event(position: int, value: BatchRow | Batch) -> bytes:
+def batch_event(position: int, value: BatchRow | Batch | Deleted) -> bytes:
     """A row with its place in the order in which rows came; or how far the batch is, which is its last word
-    when it is over."""
-    if isinstance(value, BatchRow):
-        return b"id: %d\nevent: row\ndata: %s\n\n" % (position, one_line(_encode(row(value))))
-    name = b"done" if value.state in BATCH_OVER else b"progress"
-    return b"event: %s\ndata: %s\n\n" % (name, one_line(_encode(batch(value))))
+    when it is over or deleted."""
+    match value:
+        case BatchRow():
+            return b"id: %d\nevent: row\ndata: %s\n\n" % (position, one_line(_encode(row(value))))
+        case Deleted():
+            name, told = b"done", {**batch(value.batch), "deleted": True}
+        case _:
+            name, told = b"done" if value.state in BATCH_OVER else b"progress", batch(value)
+    return b"event: %s\ndata: %s\n\n" % (name, one_line(_encode(told)))
 
 
 def usage(values: Sequence[UsageRow]) -> dict[str, Any]:
@@ -135,15 +149,26 @@ def usage(values: Sequence[UsageRow]) -> dict[str, Any]:
 
 
 def ledger(page: LedgerPage) -> dict[str, Any]:
-    data = [{**_fields(row), "cost": money(row.cost)} for row in page.found]
-    cursor = None if page.next is None else "{}:{}".format(*page.next)
-    return {"object": "list", "data": data, "has_more": cursor is not None, "next": cursor}
+    return paged([{**_fields(row), "cost": money(row.cost)} for row in page.found], page.next)
 
 
-def rows(values: Iterable[BatchRow]) -> Response:
+def row_lines(values: Iterable[BatchRow]) -> bytes:
     """One JSON object a line."""
-    lines = [_encode(row(value)) + b"\n" for value in values]
-    return Response(b"".join(lines), media_type=NDJSON)
+    return b"".join(_encode(row(value)) + b"\n" for value in values)
+
+
+async def streamed(
+    pieces: AsyncIterator[bytes], *, media_type: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A reply that is never held as a whole. What is wrong with its first piece can still be answered."""
+    first = await anext(pieces, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    return StreamingResponse(whole(), headers=headers, media_type=media_type)
 
 
 def money(amount: Decimal | None) -> str | None:

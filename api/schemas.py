@@ -285,7 +285,8 @@ class Erasure(BaseModel):
     stopped: int = Field(description="How many of the turns were running.")
     schedules: int = Field(description="How many schedules posted to it.")
     items: int = Field(
-        description="How many items of batches were of it; their rows say `conversation_erased`."
+        description="How many items of batches, and of those that schedules post, were of it; their rows"
+        " say `conversation_erased`."
     )
     files: list[str] = Field(
         description="Input and result files of batches with lines of it: they stay until they are deleted."

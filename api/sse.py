@@ -85,7 +85,7 @@ class EventStream(Response):
         self._ping_seconds = ping_seconds
         self._waits = waits
         self._left = left
-        self._ended = False
+        self._gone = False
         self._ready = bytearray(PING)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
@@ -103,13 +103,13 @@ class EventStream(Response):
         try:
             await self._send(send)
         except OSError:
-            pass  # the reader is gone
+            self._gone = True
         finally:
             self._streams.discard(self)
             await stop(reading, watching)
         if not reading.cancelled():
             reading.result()
-        if self._left is not None and not self._ended and not self._streams.draining.is_set():
+        if self._left is not None and self._gone:
             await self._left()
 
     async def _send(self, send: Send) -> None:
@@ -141,7 +141,6 @@ class EventStream(Response):
                 if len(self._ready) > _FULL:
                     self._room.clear()
                     await self._room.wait()
-            self._ended = True
         except ContractError:
             self._ready += _LOST
         finally:
@@ -152,4 +151,6 @@ class EventStream(Response):
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
+        # A reader whose stream we end ourselves, because the store is away or the process drains, comes back.
+        self._gone = not self._over
         self.stop()

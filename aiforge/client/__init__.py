@@ -5,8 +5,8 @@
         for number, event in client.stream(turn.turn_id):
             ...
 
-Both are thin shells: what is asked and how answers are read stands once in `calls`, how a broken
-stream resumes once in `stream`.
+Both are thin shells: what is asked and how answers are read stands once in `turn_calls` and its neighbours,
+how a broken stream resumes once in `stream`.
 """
 
 from aiforge.client.asynchronous import AsyncClient
@@ -23,9 +23,6 @@ from aiforge.client.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from aiforge.client.file_calls import File
-from aiforge.client.ledger_calls import LedgerRow
-from aiforge.client.provider_calls import ModelHealth
 from aiforge.client.results import (
     Batch,
     Conversation,
@@ -34,9 +31,12 @@ from aiforge.client.results import (
     Erasure,
     Export,
     Failure,
+    File,
     Fire,
     Item,
+    LedgerRow,
     Message,
+    ModelHealth,
     Question,
     Queue,
     Row,

@@ -135,7 +135,7 @@ def from_response(response: httpx.Response) -> ClientError:
         type=body.type,
         param=body.param,
         request_id=response.headers.get("x-request-id"),
-        retry_after=_seconds(response.headers.get("retry-after")),
+        retry_after=retry_after(response),
     )
 
 
@@ -146,5 +146,7 @@ def from_transport(error: httpx.HTTPError, base_url: str) -> UnreachableError:
     return UnreachableError(f"cannot reach {base_url}: {error or type(error).__name__}")
 
 
-def _seconds(header: str | None) -> float | None:
-    return float(header) if header is not None and header.isascii() and header.isdigit() else None
+def retry_after(response: httpx.Response) -> float | None:
+    """In how many seconds the service wants to be asked again, None where it does not say."""
+    asked = response.headers.get("retry-after", "")
+    return float(asked) if asked.isascii() and asked.isdigit() else None

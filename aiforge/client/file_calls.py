@@ -5,38 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from aiforge.client.calls import Call, Form, nothing, one, path_of
+from aiforge.client.call import Call, Form, Page, nothing, one, pages, path_of, said
 from aiforge.client.errors import RequestError
+from aiforge.client.results import File
 
 PAGE_FILES: Final = 1000
 _NAME: Final = "files"
 _PATH: Final = f"/v1/{_NAME}"
-
-
-class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of the service. Times are Unix seconds; one without `expires_at` stays."""
-
-    id: str
-    filename: str
-    purpose: str
-    bytes: int
-    created_at: float | None = None
-    expires_at: float | None = None
-
-
-class Listed(msgspec.Struct):
-    """Some files, and whether there are more."""
-
-    data: list[File]
-    has_more: bool = False
-
-
 _file: Final = one(File)
-_listed: Final = one(Listed)
 
 
 @contextmanager
@@ -47,16 +25,16 @@ def upload(path: Path, filename: str | None, expires_after: int | None) -> Itera
         name.encode()
     except UnicodeEncodeError:
         raise RequestError(f"the file's name {name!r} is not UTF-8") from None
-    fields: dict[str, Any] = {"purpose": "batch"}
+    fields = {"purpose": "batch"}
     if expires_after is not None:
         fields |= {"expires_after[anchor]": "created_at", "expires_after[seconds]": str(expires_after)}
     with path.open("rb") as file:
         yield Call("POST", _PATH, _file, form=Form(name, file, fields))
 
 
-def latest(after: str | None) -> Call[Listed]:
-    params = {"limit": str(PAGE_FILES)} | ({} if after is None else {"after": after})
-    return Call("GET", _PATH, _listed, params=params)
+def latest(after: str | None = None) -> Call[Page[File]]:
+    params = said(limit=str(PAGE_FILES), after=after)
+    return pages(File, _PATH, params, lambda answer: latest(answer.data[-1].id))
 
 
 def read(file_id: str) -> Call[File]:
@@ -65,7 +43,7 @@ def read(file_id: str) -> Call[File]:
 
 def content(file_id: str) -> str:
     """The path of a file's bytes."""
-    return f"{path_of(_NAME, file_id)}/content"
+    return path_of(_NAME, file_id, "content")
 
 
 def delete(file_id: str) -> Call[None]:

@@ -26,11 +26,9 @@ class Options(TypedDict, total=False):
     metadata: dict[str, str] | None
 
 
-class BatchOptions(Options, total=False):
-    """Of a batch of items."""
+class SpendingOptions(TypedDict, total=False):
+    """Of any batch: what it may cost and what it need not ask."""
 
-    completion_window: str | None
-    """How long it may take, such as `24h`."""
     dedupe: bool | None
     """What is asked twice is answered once, whatever the temperature."""
     max_cost: str | None
@@ -40,23 +38,29 @@ class BatchOptions(Options, total=False):
     long."""
 
 
-class FileOptions(TypedDict, total=False):
+class BatchOptions(Options, SpendingOptions, total=False):
+    """Of a batch of items."""
+
+    completion_window: str | None
+    """How long it may take, such as `24h`."""
+
+
+class FileOptions(SpendingOptions, total=False):
     """Of a batch that is a file of requests."""
 
     metadata: dict[str, str] | None
     """With `on_invalid` `skip`, lines that are wrong are left out."""
-    dedupe: bool | None
-    """What is asked twice is answered once, whatever the temperature."""
-    max_cost: str | None
-    """USD as a decimal string; what would cost more is not asked any more."""
-    cache_ttl: int | None
-    """As in `BatchOptions`."""
 
 
-class TurnOptions(Options, total=False):
-    """Of a turn alone."""
+class ScheduledOptions(Options, total=False):
+    """Of the turn that a schedule posts."""
 
     on_busy: OnBusy | None
+
+
+class TurnOptions(ScheduledOptions, total=False):
+    """Of a turn that is posted now."""
+
     run_after: float | None
     """Unix seconds; the turn joins its conversation's line then."""
 
@@ -72,12 +76,6 @@ class ScheduleOptions(TypedDict, total=False):
     ends_at: float | None
     paused: bool | None
     metadata: dict[str, str] | None
-
-
-class ScheduledOptions(Options, total=False):
-    """Of the turn that a schedule posts."""
-
-    on_busy: OnBusy | None
 
 
 class ConversationOptions(TypedDict, total=False):

@@ -184,6 +184,49 @@ class UsageReport(msgspec.Struct, frozen=True, kw_only=True):
     total_cost: Decimal
 
 
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider call: whose it is, and what became of it. `cost` is USD, None while it is not known."""
+
+    call_id: str
+    turn_id: str | None = None
+    batch_id: str | None = None
+    index: int | None = None
+    """Of the batch's item."""
+    attempt: int | None = None
+    at: float | None = None
+    """When it was entered, in Unix seconds."""
+    purpose: str
+    provider: str
+    model: str
+    outcome: str
+    """`intended` while it is under way, then `ok`, `error`, `aborted` or, when its worker died, `lost`."""
+    usage: Usage | None = None
+    cost: Decimal | None = None
+    price_list: str | None = None
+    error_code: str | None = None
+    latency_ms: float | None = None
+    first_token_ms: float | None = None
+
+
+class ModelHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How one model fares with all workers. Times are Unix seconds; a limit that is None does not exist."""
+
+    name: str
+    circuit: str
+    """`closed`, `open` after too many failures, `half_open` while one call finds out whether it is over."""
+    open_until: float | None = None
+    cooling_until: float | None = None
+    failures: int = 0
+    """Failed calls in a row."""
+    pace: float = 1.0
+    """The share of its usual pace that the model is asked at."""
+    chats_in_flight: int = 0
+    items_in_flight: int = 0
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrency: int | None = None
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message of a conversation in OpenAI's form, with the turn that wrote it."""
 
@@ -317,4 +360,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """The index of the item whose answer this is, too."""
     cached: bool = False
     """The answer is one that an earlier batch was given; it cost nothing."""
-    """The index of the item whose answer this is, too."""
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of the service. Times are Unix seconds; one without `expires_at` stays."""
+
+    id: str
+    filename: str
+    purpose: str
+    bytes: int
+    created_at: float | None = None
+    expires_at: float | None = None

@@ -8,8 +8,11 @@ from typing import Any, Final
 
 import httpx
 
-from aiforge.client.calls import LONGEST_WAIT_SECONDS, Call
+from aiforge.client.call import Call
+from aiforge.client.errors import retry_after
 
+LONGEST_WAIT_SECONDS: Final = 30.0
+"""The service lets a request wait so long at the most."""
 _CAN_PASS: Final = frozenset({429, 502, 503, 504})
 _FIRST_SECONDS: Final = 0.2
 _LONGEST_SECONDS: Final = 10.0
@@ -29,10 +32,8 @@ class Attempts:
             return None
         self._left -= 1
         pause, self._pause = self._pause, 2 * self._pause
-        asked = outcome.headers.get("retry-after", "") if isinstance(outcome, httpx.Response) else ""
-        if asked.isascii() and asked.isdigit():
-            return min(max(pause, float(asked)), _LONGEST_SECONDS)
-        return pause
+        asked = retry_after(outcome) if isinstance(outcome, httpx.Response) else None
+        return pause if asked is None else min(max(pause, asked), _LONGEST_SECONDS)
 
     def _may_repeat(self, outcome: httpx.Response | httpx.HTTPError) -> bool:
         if isinstance(outcome, httpx.Response):

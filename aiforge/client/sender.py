@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 import httpx
 
-from aiforge.client import calls
-from aiforge.client.calls import Call
+from aiforge.client.call import Call, Page, http_options
 from aiforge.client.errors import from_response, from_transport
 from aiforge.client.retry import Attempts
 from aiforge.client.stream import TIMEOUT, Resuming
@@ -24,7 +23,7 @@ class Sender:
     def __init__(self, base_url: str, *, token: str | None = None, retries: int = 2) -> None:
         self.base_url = base_url
         self._retries = retries
-        self._http = httpx.Client(**calls.http_options(base_url, token))
+        self._http = httpx.Client(**http_options(base_url, token))
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +48,12 @@ class Sender:
                 if pause is None:
                     return call.answer(response)
             time.sleep(pause)
+
+    def _all(self, call: Call[Page[T]] | None) -> Iterator[T]:
+        while call is not None:
+            page = self._send(call)
+            yield from page.data
+            call = page.following
 
     def _events(self, reading: Resuming[T]) -> Iterator[tuple[int, T]]:
         while not reading.over:
@@ -85,12 +90,12 @@ class AsyncSender:
     def __init__(self, base_url: str, *, token: str | None = None, retries: int = 2) -> None:
         self.base_url = base_url
         self._retries = retries
-        self._http = httpx.AsyncClient(**calls.http_options(base_url, token))
+        self._http = httpx.AsyncClient(**http_options(base_url, token))
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: Any) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -110,6 +115,13 @@ class AsyncSender:
                 if pause is None:
                     return call.answer(response)
             await asyncio.sleep(pause)
+
+    async def _all(self, call: Call[Page[T]] | None) -> AsyncIterator[T]:
+        while call is not None:
+            page = await self._send(call)
+            for found in page.data:
+                yield found
+            call = page.following
 
     async def _events(self, reading: Resuming[T]) -> AsyncIterator[tuple[int, T]]:
         while not reading.over:

@@ -13,8 +13,8 @@ from typing import Final, Generic, TypeVar, get_args
 import httpx
 import msgspec
 
-from aiforge.client import batch_calls, calls
-from aiforge.client.calls import CONNECT_SECONDS
+from aiforge.client import batch_calls, turn_calls
+from aiforge.client.call import CONNECT_SECONDS
 from aiforge.client.errors import (
     APIError,
     ClientError,
@@ -150,7 +150,7 @@ class Reading(Resuming[Event]):
     """Through a turn's events."""
 
     def __init__(self, turn_id: str, after: int, base_url: str) -> None:
-        super().__init__(calls.events(turn_id), after, base_url)
+        super().__init__(turn_calls.events(turn_id), after, base_url)
         self._asks = False
         self._begin()
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
+from os import PathLike
+from pathlib import Path
 from typing import Literal, Unpack
 
-from aiforge.client import calls, history, ledger_calls, provider_calls, schedule_calls
-from aiforge.client.batch_methods import BatchMethods
-from aiforge.client.ledger_calls import LedgerRow
+from aiforge.client import (
+    batch_calls,
+    conversation_calls,
+    file_calls,
+    schedule_calls,
+    service_calls,
+    turn_calls,
+)
 from aiforge.client.options import (
+    BatchOptions,
     ConversationChanges,
     ConversationOptions,
+    FileOptions,
     Group,
     Options,
     ScheduledOptions,
@@ -19,27 +28,32 @@ from aiforge.client.options import (
     State,
     TurnOptions,
 )
-from aiforge.client.provider_calls import ModelHealth
 from aiforge.client.results import (
+    Batch,
     Content,
     Conversation,
     Diff,
     Erasure,
     Export,
+    File,
     Item,
+    LedgerRow,
     Message,
+    ModelHealth,
     Queue,
+    Row,
     Schedule,
     Turn,
     UsageReport,
     Version,
 )
 from aiforge.client.retry import waits
-from aiforge.client.stream import Reading
+from aiforge.client.sender import Sender
+from aiforge.client.stream import BatchReading, Reading
 from aiforge.core.events import Event
 
 
-class Client(BatchMethods):
+class Client(Sender):
     """Speaks to the service at `base_url`; every method raises ClientError. Close it, or use `with`."""
 
     def submit(
@@ -58,7 +72,7 @@ class Client(BatchMethods):
         With `on_disconnect="cancel"` a turn that is waited for ends when this connection does.
         """
         return self._send(
-            calls.submit(
+            turn_calls.submit(
                 message,
                 conversation_id=conversation_id,
                 if_not_exists=if_not_exists,
@@ -70,16 +84,16 @@ class Client(BatchMethods):
         )
 
     def turn(self, turn_id: str) -> Turn:
-        return self._send(calls.turn(turn_id))
+        return self._send(turn_calls.turn(turn_id))
 
     def find_turn(self, idempotency_key: str, *, conversation_id: str | None = None) -> Turn:
         """The turn that was submitted under a key, to that conversation if one was named."""
-        return self._send(calls.find_turn(idempotency_key, conversation_id))
+        return self._send(turn_calls.find(idempotency_key, conversation_id))
 
     def wait(self, turn_id: str, seconds: float) -> Turn:
         """The finished turn, one that asks a human, or the turn as it is when the time is over."""
         for part in waits(seconds):
-            turn = self._send(calls.turn(turn_id, part))
+            turn = self._send(turn_calls.turn(turn_id, part))
             if turn.finished or turn.question is not None:
                 break
         return turn
@@ -90,38 +104,42 @@ class Client(BatchMethods):
         A question to a human that nobody has answered ends it, too. After `resume`, go on from that
         event's number.
         """
-        yield from self._events(Reading(turn_id, after, self.base_url))
+        return self._events(Reading(turn_id, after, self.base_url))
 
     def cancel(self, turn_id: str, *, if_state: State | None = None) -> Turn:
         """Cancel a turn; one that runs ends shortly. ConflictError unless it is in that state."""
-        return self._send(calls.cancel(turn_id, if_state))
+        return self._send(turn_calls.cancel(turn_id, if_state))
 
     def resume(self, turn_id: str, question_id: str, answer: str) -> Turn:
         """Answer what a turn asks; `approved` or `yes` lets a tool call run.
 
         The same answer again changes nothing, another one is a ConflictError.
         """
-        return self._send(calls.resume(turn_id, question_id, answer))
+        return self._send(turn_calls.resume(turn_id, question_id, answer))
 
     def dead_letters(self, *, limit: int = 100) -> list[Turn]:
         """Turns that were given up because every worker that ran them died, the latest first."""
-        return (self._send(calls.dead_letters(limit))).data
+        return self._send(turn_calls.dead_letters(limit)).data
+
+    def dead_letter(self, turn_id: str) -> Turn:
+        """One of them."""
+        return self._send(turn_calls.dead_letter(turn_id))
 
     def requeue_dead(self, turn_id: str) -> Turn:
         """Post a dead letter again; the new turn."""
-        return self._send(calls.requeue_dead(turn_id))
+        return self._send(turn_calls.requeue_dead(turn_id))
 
     def drop_dead(self, turn_id: str) -> None:
         """Take a turn from the dead letters; it stays failed."""
-        self._send(calls.drop_dead(turn_id))
+        self._send(turn_calls.drop_dead(turn_id))
 
     def create_conversation(
         self, conversation_id: str | None = None, **options: Unpack[ConversationOptions]
     ) -> Conversation:
-        return self._send(calls.create_conversation(conversation_id, options))
+        return self._send(conversation_calls.create(conversation_id, options))
 
     def conversation(self, conversation_id: str) -> Conversation:
-        return self._send(calls.conversation(conversation_id))
+        return self._send(conversation_calls.read(conversation_id))
 
     def conversations(
         self, *, busy: bool | None = None, metadata: Mapping[str, str] | None = None
@@ -130,13 +148,7 @@ class Client(BatchMethods):
 
         Only those that are busy, or not, and have these notes among their metadata, if that is asked for.
         """
-        before: str | None = None
-        while True:
-            page = self._send(calls.conversations(before, busy, metadata))
-            yield from page.data
-            if page.next is None:
-                break
-            before = page.next
+        return self._all(conversation_calls.latest(busy, metadata))
 
     def change_conversation(
         self,
@@ -146,23 +158,18 @@ class Client(BatchMethods):
         **changes: Unpack[ConversationChanges],
     ) -> Conversation:
         """Change settings; what is left out stays. ConflictError unless they are at `if_revision`."""
-        return self._send(history.change(conversation_id, changes, if_revision))
+        return self._send(conversation_calls.change(conversation_id, changes, if_revision))
 
     def versions(self, conversation_id: str, *, after: int = 0) -> Iterator[Version]:
         """The versions that are kept behind number `after`, oldest first."""
-        more = True
-        while more:
-            page = self._send(history.versions(conversation_id, after))
-            yield from page.data
-            more = page.has_more
-            after = page.data[-1].version if page.data else after
+        return self._all(conversation_calls.versions(conversation_id, after))
 
     def checkout(self, conversation_id: str, version: int, *, if_version: int | None = None) -> Conversation:
         """Make a conversation again what it was at a version; what came after can be checked out again.
 
         ConflictError while a turn runs or waits, or unless `if_version` is the latest version.
         """
-        return self._send(history.checkout(conversation_id, version, if_version))
+        return self._send(conversation_calls.checkout(conversation_id, version, if_version))
 
     def branch(
         self,
@@ -173,43 +180,43 @@ class Client(BatchMethods):
         **changes: Unpack[ConversationChanges],
     ) -> Conversation:
         """A new conversation that begins as this one is at a version, with its settings but for `changes`."""
-        return self._send(history.branch(conversation_id, version, new_id, changes))
+        return self._send(conversation_calls.branch(conversation_id, version, new_id, changes))
 
     def diff(self, conversation_id: str, old: int, new: int) -> Diff:
         """The messages that version `new` lacks and has, compared with `old`."""
-        return self._send(history.diff(conversation_id, old, new))
+        return self._send(conversation_calls.diff(conversation_id, old, new))
 
     def compact(
         self, conversation_id: str, *, version: int | None = None, keep: int | None = None
     ) -> Conversation:
         """Fold all versions up to this one into one, or all but the latest `keep`; messages stay."""
-        return self._send(history.compact(conversation_id, version, keep))
+        return self._send(conversation_calls.compact(conversation_id, version, keep))
 
     def queue(self, conversation_id: str) -> Queue:
         """The conversation's running turn and those that wait, in order."""
-        return self._send(calls.queue(conversation_id))
+        return self._send(conversation_calls.queue(conversation_id))
 
     def reorder(self, conversation_id: str, expected: Sequence[str], turns: Sequence[str]) -> Queue:
         """Put waiting turns into another order; ConflictError unless they wait as `expected`."""
-        return self._send(calls.reorder(conversation_id, expected, turns))
+        return self._send(conversation_calls.reorder(conversation_id, expected, turns))
 
     def erase(self, conversation_id: str) -> Erasure:
         """Erase a conversation and all its turns."""
-        return self._send(calls.erase(conversation_id))
+        return self._send(conversation_calls.erase(conversation_id))
 
     def export(self, conversation_id: str) -> Export:
         """The whole conversation as one document."""
-        return self._send(calls.export(conversation_id))
+        return self._send(conversation_calls.export(conversation_id))
 
     def import_conversation(self, document: Export, *, conversation_id: str | None = None) -> Conversation:
         """Make an exported conversation anew, under another id if one is given."""
-        return self._send(calls.import_conversation(document, conversation_id))
+        return self._send(conversation_calls.import_document(document, conversation_id))
 
     def usage(
         self, *, group_by: Sequence[Group] = (), first: date | None = None, last: date | None = None
     ) -> UsageReport:
         """Provider calls, tokens and cost of some days (UTC, both included), by model if by nothing else."""
-        return self._send(calls.usage(group_by, first, last))
+        return self._send(service_calls.usage(group_by, first, last))
 
     def ledger(
         self,
@@ -222,38 +229,106 @@ class Client(BatchMethods):
     ) -> Iterator[LedgerRow]:
         """Provider calls of a turn, a batch or a conversation, the oldest first; without one of these all
         there are, turn by turn. `first` and `last` are days (UTC, both included)."""
-        after: str | None = None
-        while True:
-            page = self._send(
-                ledger_calls.page(
-                    turn_id=turn_id,
-                    batch_id=batch_id,
-                    conversation_id=conversation_id,
-                    first=first,
-                    last=last,
-                    after=after,
-                )
+        return self._all(
+            service_calls.ledger(
+                turn_id=turn_id, batch_id=batch_id, conversation_id=conversation_id, first=first, last=last
             )
-            yield from page.data
-            if page.next is None:
-                break
-            after = page.next
+        )
 
     def providers(self) -> list[ModelHealth]:
         """How the models fare that were limited or not well within the last hour, by name."""
-        return (self._send(provider_calls.providers())).data
+        return self._send(service_calls.providers()).data
 
     def reset_provider(self, name: str) -> None:
         """Close a model's circuit and end its cool-down; NotFoundError when nothing is known of it."""
-        self._send(provider_calls.reset(name))
+        self._send(service_calls.reset_provider(name))
 
     def history(self, conversation_id: str, *, after: int = 0) -> Iterator[Message]:
         """The stored messages from number `after` on, oldest first."""
-        more = True
-        while more:
-            page = self._send(calls.messages(conversation_id, after, calls.PAGE_MESSAGES))
-            yield from page.data
-            after, more = after + len(page.data), page.has_more
+        return self._all(conversation_calls.messages(conversation_id, after))
+
+    def submit_batch(
+        self,
+        items: Iterable[str | Item],
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Batch:
+        return self._send(batch_calls.submit(items, options, idempotency_key))
+
+    def submit_batch_file(
+        self,
+        input_file_id: str,
+        *,
+        endpoint: str = "/v1/chat/completions",
+        completion_window: str = "24h",
+        idempotency_key: str | None = None,
+        **options: Unpack[FileOptions],
+    ) -> Batch:
+        """Run the requests of a file, one a line; its results are files, too."""
+        return self._send(
+            batch_calls.submit_file(input_file_id, endpoint, completion_window, options, idempotency_key)
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """All batches, the newest first."""
+        return self._all(batch_calls.latest())
+
+    def batch(self, batch_id: str) -> Batch:
+        return self._send(batch_calls.read(batch_id))
+
+    def results(self, batch_id: str, *, after: int = 0) -> Iterator[Row]:
+        """Rows in input order from index `after` on, up to the first unfinished one while the batch runs."""
+        return self._all(batch_calls.results(batch_id, after))
+
+    def batch_events(self, batch_id: str, *, after: int = 0) -> Iterator[tuple[int, Row | Batch]]:
+        """Rows as they come, numbered in that order and without the first `after`, and the batch whenever
+        its counts have changed; the last one is the batch that is over. A broken connection is resumed."""
+        return self._events(BatchReading(batch_id, after, self.base_url))
+
+    def cancel_batch(self, batch_id: str) -> Batch:
+        return self._send(batch_calls.steer(batch_id, "cancel"))
+
+    def pause_batch(self, batch_id: str) -> Batch:
+        """Let no further item begin; ConflictError unless it is in progress."""
+        return self._send(batch_calls.steer(batch_id, "pause"))
+
+    def resume_batch(self, batch_id: str) -> Batch:
+        """Let a paused batch go on."""
+        return self._send(batch_calls.steer(batch_id, "resume"))
+
+    def retry_batch(self, batch_id: str) -> Batch:
+        """Run again what has failed or was never run; ConflictError while it runs, or when nothing has."""
+        return self._send(batch_calls.steer(batch_id, "retry"))
+
+    def delete_batch(self, batch_id: str) -> None:
+        """Forget a batch that is over; its files stay."""
+        self._send(batch_calls.delete(batch_id))
+
+    def forget_answers(self) -> int:
+        """Erase the answers that are kept for later batches; how many there were."""
+        return self._send(batch_calls.forget_answers())
+
+    def upload(
+        self, path: str | PathLike[str], *, filename: str | None = None, expires_after: int | None = None
+    ) -> File:
+        """Send a file of requests, read while it is sent; it lives so many seconds. Raises OSError, too."""
+        with file_calls.upload(Path(path), filename, expires_after) as call:
+            return self._send(call)
+
+    def download(self, file_id: str) -> Iterator[bytes]:
+        """A file's bytes, piece by piece."""
+        return self._bytes(file_calls.content(file_id))
+
+    def files(self) -> Iterator[File]:
+        """All files, the newest first."""
+        return self._all(file_calls.latest())
+
+    def file(self, file_id: str) -> File:
+        return self._send(file_calls.read(file_id))
+
+    def delete_file(self, file_id: str) -> None:
+        self._send(file_calls.delete(file_id))
 
     def schedule_turn(
         self,
@@ -286,13 +361,7 @@ class Client(BatchMethods):
 
     def schedules(self, *, conversation_id: str | None = None) -> Iterator[Schedule]:
         """All schedules, or those that post to one conversation, the newest first."""
-        before: str | None = None
-        while True:
-            page = self._send(schedule_calls.page(conversation_id, before))
-            yield from page.data
-            if page.next is None:
-                break
-            before = page.next
+        return self._all(schedule_calls.latest(conversation_id))
 
     def change_schedule(
         self,
@@ -311,4 +380,4 @@ class Client(BatchMethods):
 
     def ready(self) -> None:
         """Raises ServerError saying why the service cannot serve, or UnreachableError."""
-        self._send(calls.ready())
+        self._send(service_calls.ready())

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from langchain_core.language_models import BaseChatModel
 
+from aiforge.core.deltas import CallRequest
 from aiforge.core.fallbacks import Fallbacks, Route, Way
 from aiforge.core.gate import Gate, Place
 from aiforge.core.line_bodies import asked, reply
@@ -66,7 +67,7 @@ class _Bounds(msgspec.Struct):
     @property
     def tokens(self) -> int | None:
         limits = (self.max_output_tokens, self.max_completion_tokens, self.max_tokens)
-        return next((limit for limit in limits if isinstance(limit, int)), None)
+        return next((limit for limit in limits if type(limit) is int and limit >= 0), None)
 
 
 _bounds: Final = msgspec.json.Decoder(_Bounds).decode
@@ -211,9 +212,7 @@ class _Call:
         request = self._request
         wanted = msgspec.json.decode(request.body)
         read = asked(request.endpoint, wanted, provider=request.provider, model=request.model_name)
-        completion = await complete(
-            model, read.messages, tools=read.tools, params=read.params, call_id=self._call_id
-        )
+        completion = await complete(model, CallRequest(read.messages, read.tools, read.params, self._call_id))
         body = msgspec.json.encode(reply(request.endpoint, completion, self._call_id, wanted))
         return Answer(200, self._call_id, body, None), completion.usage
 

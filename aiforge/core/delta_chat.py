@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from aiforge.core.bridge import iterate, run
 from aiforge.core.deltas import (
     AssembledCall,
     CallParams,
+    CallRequest,
     Completion,
     Delta,
     FinishDelta,
@@ -46,27 +47,11 @@ class DeltaChat(BaseChatModel):
     model_name: str
 
     @abstractmethod
-    def stream_deltas(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Delta, None]:
-        """One streamed call. `extra` are further fields of the request, in OpenAI's words."""
+    def stream_deltas(self, request: CallRequest) -> AsyncGenerator[Delta, None]:
+        """One streamed call."""
 
     @abstractmethod
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    async def complete(self, request: CallRequest) -> Completion:
         """One call that is answered at once."""
 
     @property
@@ -92,7 +77,7 @@ class DeltaChat(BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        answer = await self.complete(**_call(messages, stop, kwargs))
+        answer = await self.complete(_request(messages, stop, kwargs))
         message = AIMessage(
             content=answer.text,
             tool_calls=[tool_call(**_parsed(call)) for call in answer.tool_calls if _is_object(call)],
@@ -101,7 +86,7 @@ class DeltaChat(BaseChatModel):
                 for call in answer.tool_calls
                 if not _is_object(call)
             ],
-            usage_metadata=_usage_metadata(answer.usage),
+            usage_metadata=usage_metadata(answer.usage),
             response_metadata={"finish_reason": answer.finish_reason, "model_name": answer.model},
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
@@ -115,7 +100,7 @@ class DeltaChat(BaseChatModel):
     ) -> AsyncGenerator[ChatGenerationChunk, None]:
         pieces: list[ToolCallDelta] = []
         usage: Usage | None = None
-        async with aclosing(self.stream_deltas(**_call(messages, stop, kwargs))) as deltas:
+        async with aclosing(self.stream_deltas(_request(messages, stop, kwargs))) as deltas:
             async for delta in deltas:
                 match delta:
                     case TextDelta(text):
@@ -138,7 +123,7 @@ class DeltaChat(BaseChatModel):
         message = AIMessageChunk(
             content="",
             tool_call_chunks=chunks,
-            usage_metadata=_usage_metadata(usage or Usage()),
+            usage_metadata=usage_metadata(usage or Usage()),
             response_metadata={"finish_reason": reason, "model_name": self.model_name},
             chunk_position="last",
         )
@@ -163,19 +148,14 @@ class DeltaChat(BaseChatModel):
         yield from iterate(self._astream(messages, stop, None, **kwargs))
 
 
-def _call(messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _request(messages: list[BaseMessage], stop: list[str] | None, kwargs: dict[str, Any]) -> CallRequest:
     """LangChain's arguments in ours."""
     converted = convert_to_openai_messages(messages)
     assert isinstance(converted, list)
     extra = {name: value for name, value in kwargs.items() if not name.startswith("ls_")}
     params = {name: extra.pop(name) for name in _PARAMS if name in extra}
-    return {
-        "messages": converted,
-        "tools": extra.pop("tools", None),
-        "params": CallParams(**params, stop=stop),
-        "call_id": uuid.uuid4().hex,
-        "extra": extra,
-    }
+    tools = extra.pop("tools", None)
+    return CallRequest(converted, tools, CallParams(**params, stop=stop), uuid.uuid4().hex, extra)
 
 
 def _tool_choice(choice: str) -> str | dict[str, Any]:
@@ -195,7 +175,8 @@ def _parsed(call: AssembledCall) -> dict[str, Any]:
     return {"name": call.name, "args": msgspec.json.decode(call.arguments), "id": call.id}
 
 
-def _usage_metadata(usage: Usage) -> UsageMetadata:
+def usage_metadata(usage: Usage) -> UsageMetadata:
+    """Usage in LangChain's words."""
     return UsageMetadata(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,

@@ -7,7 +7,7 @@ reported usage yields that `UsageDelta` before it raises, so that what was paid 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -24,6 +24,19 @@ class CallParams(msgspec.Struct, frozen=True):
     temperature: float | None = None
     max_tokens: int | None = None
     stop: list[str] | None = None
+
+
+class CallRequest(msgspec.Struct, frozen=True):
+    """One provider call that is to be made: messages and tools in OpenAI's form.
+
+    `extra` are further fields of the request, in OpenAI's words.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None
+    params: CallParams
+    call_id: str
+    extra: Mapping[str, Any] = {}
 
 
 class TextDelta(msgspec.Struct, frozen=True):

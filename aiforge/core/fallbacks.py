@@ -33,7 +33,7 @@ Create: TypeAlias = Callable[[AIForgeSettings, str], BaseChatModel]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A model that can be asked, and the own prices that hold for it."""
+    """A model that can be asked, and the own prices by which it is priced."""
 
     model: BaseChatModel
     provider: str
@@ -92,10 +92,7 @@ class Fallbacks:
 
     def _made(self, settings: AIForgeSettings, provider: str, name: str) -> Route:
         model = create_model(settings, model=name, transport=self._transport)
-        own = self._prices
-        if provider != self._settings.PROVIDER:
-            own = {key: price for key, price in own.items() if key == f"{provider}/{name}"}
-        return Route(model, provider, name, own)
+        return Route(model, provider, name, self._prices)
 
     def _of_tier(self, quality: str) -> str:
         if quality not in QUALITIES:

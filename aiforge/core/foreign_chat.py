@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final, NoReturn
 
 import msgspec
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, convert_to_messages
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, convert_to_messages
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
@@ -18,7 +18,7 @@ from aiforge.core.delta_chat import DeltaChat
 from aiforge.core.deltas import (
     CALL_ID_HEADER,
     AssembledCall,
-    CallParams,
+    CallRequest,
     Completion,
     Delta,
     FinishDelta,
@@ -51,153 +51,74 @@ class ForeignLimits(msgspec.Struct, frozen=True):
     token: float = 60.0
 
 
-DEFAULT_LIMITS: Final = ForeignLimits()
-NO_EXTRA: Final[Mapping[str, Any]] = {}
-
-
 class ForeignChat(DeltaChat):
     """A LangChain model in our face, with our time limits."""
 
     inner: BaseChatModel
-    limits: ForeignLimits = DEFAULT_LIMITS
+    limits: ForeignLimits = ForeignLimits()
 
     @property
     def _llm_type(self) -> str:
         return self.inner._llm_type
 
-    def stream_deltas(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Delta, None]:
-        """One streamed call."""
-        return stream_foreign(
-            self.inner,
-            messages,
-            tools=tools,
-            params=params,
-            call_id=call_id,
-            extra=extra or {},
-            limits=self.limits,
+    def stream_deltas(self, request: CallRequest) -> AsyncGenerator[Delta, None]:
+        """One streamed call through `astream`."""
+        deltas = self._streamed(request)
+        return bridge.stream_there(deltas) if _keeps_clients(self.inner) else deltas
+
+    async def complete(self, request: CallRequest) -> Completion:
+        """One call through `ainvoke`."""
+        answer = self._completed(request)
+        return await (bridge.there(answer) if _keeps_clients(self.inner) else answer)
+
+    async def _streamed(self, request: CallRequest) -> AsyncGenerator[Delta, None]:
+        prepared, options = _prepared(self.inner, request)
+        chunks = prepared.astream(_messages(request), **options)
+        usage: Usage | None = None
+        finish: str | None = None
+        output: list[str] = []
+        called = False
+        limit = self.limits.first_token
+        while (chunk := await _next(chunks, limit, self.inner)) is not None:
+            for delta in _deltas(chunk):
+                limit = self.limits.token
+                called = called or isinstance(delta, ToolCallDelta)
+                output.append(delta.text if isinstance(delta, TextDelta) else delta.arguments)
+                yield delta
+            if chunk.usage_metadata:
+                usage = (usage or Usage()) + _usage(chunk.usage_metadata)
+            finish = _finish(chunk) or finish
+        yield UsageDelta(believed(usage) or estimate_usage(request.messages, request.tools, "".join(output)))
+        yield FinishDelta(finish or ("tool_calls" if called else "stop"))
+
+    async def _completed(self, request: CallRequest) -> Completion:
+        prepared, options = _prepared(self.inner, request)
+        asked, limit = _messages(request), self.limits.first_token
+        try:
+            async with asyncio.timeout(limit) as clock:
+                answer = await prepared.ainvoke(asked, **options)
+        except Exception as error:  # noqa: BLE001  # whatever a foreign package raises becomes our tree here
+            _fail(error, self.inner, clock, limit)
+        calls = _whole_calls(answer)
+        text = encodable(answer.text)
+        output = text + "".join(call.arguments for call in calls)
+        return Completion(
+            text=text,
+            tool_calls=calls,
+            usage=believed(_usage(answer.usage_metadata) if answer.usage_metadata else None)
+            or estimate_usage(request.messages, request.tools, output),
+            finish_reason=_finish(answer) or ("tool_calls" if calls else "stop"),
+            model=str(answer.response_metadata.get("model_name") or model_name(self.inner)),
         )
 
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Completion:
-        """One call that is answered in one piece."""
-        return await complete_foreign(
-            self.inner,
-            messages,
-            tools=tools,
-            params=params,
-            call_id=call_id,
-            extra=extra or {},
-            limits=self.limits,
-        )
+
+def delta_chat(model: BaseChatModel) -> DeltaChat:
+    """A model in our face, which it may have already."""
+    return model if isinstance(model, DeltaChat) else ForeignChat(model_name=model_name(model), inner=model)
 
 
-def stream_foreign(
-    model: BaseChatModel,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    params: CallParams,
-    call_id: str,
-    extra: Mapping[str, Any] = NO_EXTRA,
-    limits: ForeignLimits = DEFAULT_LIMITS,
-) -> AsyncGenerator[Delta, None]:
-    """One streamed call through `astream`."""
-    deltas = _stream(model, messages, tools=tools, params=params, call_id=call_id, extra=extra, limits=limits)
-    return bridge.stream_there(deltas) if _keeps_clients(model) else deltas
-
-
-async def _stream(
-    model: BaseChatModel,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    params: CallParams,
-    call_id: str,
-    extra: Mapping[str, Any],
-    limits: ForeignLimits,
-) -> AsyncGenerator[Delta, None]:
-    prepared, options = _prepared(model, tools, params, call_id)
-    chunks = prepared.astream(
-        convert_to_messages([dict(message) for message in messages]), **options, **extra
-    )
-    usage: Usage | None = None
-    finish: str | None = None
-    output: list[str] = []
-    called = False
-    limit = limits.first_token
-    while (chunk := await _next(chunks, limit, model)) is not None:
-        for delta in _deltas(chunk):
-            limit = limits.token
-            called = called or isinstance(delta, ToolCallDelta)
-            output.append(delta.text if isinstance(delta, TextDelta) else delta.arguments)
-            yield delta
-        if chunk.usage_metadata:
-            usage = (usage or Usage()) + _usage(chunk.usage_metadata)
-        finish = _finish(chunk) or finish
-    yield UsageDelta(believed(usage) or estimate_usage(messages, tools, "".join(output)))
-    yield FinishDelta(finish or ("tool_calls" if called else "stop"))
-
-
-async def complete_foreign(
-    model: BaseChatModel,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    params: CallParams,
-    call_id: str,
-    extra: Mapping[str, Any] = NO_EXTRA,
-    limits: ForeignLimits = DEFAULT_LIMITS,
-) -> Completion:
-    """One call through `ainvoke`."""
-    answer = _complete(
-        model, messages, tools=tools, params=params, call_id=call_id, extra=extra, limits=limits
-    )
-    return await (bridge.there(answer) if _keeps_clients(model) else answer)
-
-
-async def _complete(
-    model: BaseChatModel,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    params: CallParams,
-    call_id: str,
-    extra: Mapping[str, Any],
-    limits: ForeignLimits,
-) -> Completion:
-    prepared, options = _prepared(model, tools, params, call_id)
-    asked = convert_to_messages([dict(message) for message in messages])
-    try:
-        async with asyncio.timeout(limits.first_token) as clock:
-            answer = await prepared.ainvoke(asked, **options, **extra)
-    except Exception as error:  # noqa: BLE001  # whatever a foreign package raises becomes our tree here
-        _fail(error, model, clock, limits.first_token)
-    calls = _whole_calls(answer)
-    text = encodable(answer.text)
-    output = text + "".join(call.arguments for call in calls)
-    return Completion(
-        text=text,
-        tool_calls=calls,
-        usage=believed(_usage(answer.usage_metadata) if answer.usage_metadata else None)
-        or estimate_usage(messages, tools, output),
-        finish_reason=_finish(answer) or ("tool_calls" if calls else "stop"),
-        model=str(answer.response_metadata.get("model_name") or model_name(model)),
-    )
+def _messages(request: CallRequest) -> list[BaseMessage]:
+    return convert_to_messages([dict(message) for message in request.messages])
 
 
 def _keeps_clients(model: BaseChatModel) -> bool:
@@ -253,14 +174,15 @@ async def _next(
 
 
 def _prepared(
-    model: BaseChatModel, tools: Sequence[Mapping[str, Any]] | None, params: CallParams, call_id: str
+    model: BaseChatModel, request: CallRequest
 ) -> tuple[Runnable[LanguageModelInput, Any], dict[str, Any]]:
     """The model set up for one call, and the keywords of the call.
 
     Not every package takes temperature and token limit as keywords; those that know a setting of
     that name get a copy of the model instead.
     """
-    options: dict[str, Any] = {"stop": params.stop} if params.stop else {}
+    params = request.params
+    options: dict[str, Any] = {"stop": params.stop, **request.extra} if params.stop else {**request.extra}
     changes: dict[str, Any] = {}
     fields = type(model).model_fields
     if params.temperature is not None:
@@ -274,11 +196,11 @@ def _prepared(
         for kept in ("_client_params", "_async_client"):  # Anthropic's, made from what was set before
             model.__dict__.pop(kept, None)
     if type(model).__name__ == "ChatAnthropic":
-        options["extra_headers"] = {CALL_ID_HEADER: call_id}
-    if not tools:
+        options["extra_headers"] = {CALL_ID_HEADER: request.call_id}
+    if not request.tools:
         return model, options
     try:
-        return model.bind_tools([dict(tool) for tool in tools]), options
+        return model.bind_tools([dict(tool) for tool in request.tools]), options
     except NotImplementedError:
         raise ConfigError(
             f"{model_name(model)} takes no tools; native_tools=False asks for them in words"

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from aiforge.core.delta_chat import DeltaChat
-from aiforge.core.deltas import CallParams, Completion, Delta, FinishDelta, TextDelta, UsageDelta
+from aiforge.core.deltas import CallParams, CallRequest, Completion, Delta, FinishDelta, TextDelta, UsageDelta
 from aiforge.core.tokens import count_messages
 from aiforge.core.types import Usage
 
@@ -48,44 +48,28 @@ class OfflineChat(DeltaChat):
     def _llm_type(self) -> str:
         return "aiforge-offline"
 
-    async def stream_deltas(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Delta, None]:
+    async def stream_deltas(self, request: CallRequest) -> AsyncGenerator[Delta, None]:
         """One streamed answer, a token at a time."""
-        dice = self._dice(messages)
-        tokens, reason = _limited(_answer(messages, dice), params)
+        dice = self._dice(request.messages)
+        tokens, reason = _limited(_answer(request.messages, dice), request.params)
         loop = asyncio.get_running_loop()
         # Times are counted from the start, so that a busy loop does not slow the stream down.
         start = loop.time() + dice.uniform(*self.delay)
         for position, token in enumerate(tokens):
             await asyncio.sleep(max(0.0, start + position / self.tokens_per_second - loop.time()))
             yield TextDelta(token)
-        yield UsageDelta(_usage(messages, tools, tokens))
+        yield UsageDelta(_usage(request, tokens))
         yield FinishDelta(reason)
 
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    async def complete(self, request: CallRequest) -> Completion:
         """The same answer in one piece, after the delay alone."""
-        dice = self._dice(messages)
-        tokens, reason = _limited(_answer(messages, dice), params)
+        dice = self._dice(request.messages)
+        tokens, reason = _limited(_answer(request.messages, dice), request.params)
         await asyncio.sleep(dice.uniform(*self.delay))
         return Completion(
             text="".join(tokens),
             tool_calls=[],
-            usage=_usage(messages, tools, tokens),
+            usage=_usage(request, tokens),
             finish_reason=reason,
             model=self.model_name,
         )
@@ -122,10 +106,8 @@ def _limited(answer: str, params: CallParams) -> tuple[list[str], str]:
     return tokens, "stop"
 
 
-def _usage(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, tokens: list[str]
-) -> Usage:
-    return Usage(input_tokens=count_messages(messages, tools), output_tokens=len(tokens))
+def _usage(request: CallRequest, tokens: list[str]) -> Usage:
+    return Usage(input_tokens=count_messages(request.messages, request.tools), output_tokens=len(tokens))
 
 
 def _text(message: Mapping[str, Any]) -> str:

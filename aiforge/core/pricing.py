@@ -19,13 +19,13 @@ import msgspec
 from genai_prices import calc_price
 from genai_prices.types import ModelPrice
 
-from aiforge.core.types import ConfigError, Usage
+from aiforge.core.types import COST_UNIT, ConfigError, Usage
 
 PRICE_LIST: Final = f"genai-prices {version('genai-prices')}"
 """Which list the prices are from that are nobody's own."""
 MILLION: Final = Decimal(1_000_000)
-_FINEST: Final = -6
-"""Exponent of the finest price of a million tokens; the ledger counts in 10⁻¹² USD."""
+_FINEST: Final = Decimal("1e-6")
+"""What prices of a million tokens are multiples of."""
 _PRICE_SECONDS: Final = 900
 """Some list prices depend on the time of day; none changes within a quarter of an hour."""
 
@@ -55,8 +55,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
                 continue
             if not value.is_finite() or value < 0:
                 raise ConfigError(f"price {name}: must be 0 or more (got {value})")
-            exponent = value.normalize().as_tuple().exponent
-            if isinstance(exponent, int) and exponent < _FINEST:
+            if value % _FINEST:
                 raise ConfigError(f"price {name}: is finer than 10^-12 USD a token (got {value})")
 
     def cost(self, usage: Usage) -> Decimal:
@@ -82,8 +81,8 @@ def price(
 ) -> Decimal | None:
     """USD of one call, or None if no price is known.
 
-    `prices` are own prices by `provider/model` or model name and come before list prices. `openai/gpt-4o`
-    and a dated snapshot that the list does not know (`gpt-4o-2024-08-06`) are priced as their base model.
+    `prices` are own prices by `provider/model` and come before list prices. `openai/gpt-4o` and a dated
+    snapshot that the list does not know (`gpt-4o-2024-08-06`) are priced as their base model.
     """
     own = _own(provider, model, prices)
     if own is not None:
@@ -92,6 +91,17 @@ def price(
     if listed is None:
         return None
     return listed.price.cost(usage) if listed.price is not None else _calculated(listed, usage)
+
+
+def highest_price(
+    provider: str, model: str, usage: Usage, prices: Mapping[str, Price] | None = None
+) -> Decimal | None:
+    """The most that a call can cost, whatever becomes of its input in the provider's cache; writing there
+    often costs more than not to."""
+    cases = (usage, msgspec.structs.replace(usage, cache_write_tokens=usage.input_tokens))
+    found = [price(provider, model, case, prices) for case in cases]
+    known = [cost for cost in found if cost is not None]
+    return max(known, default=None)
 
 
 def price_list(provider: str, model: str, prices: Mapping[str, Price] | None = None) -> str | None:
@@ -108,15 +118,13 @@ def list_price(provider: str, model: str) -> Price | None:
 
 
 def _own(provider: str, model: str, prices: Mapping[str, Price] | None) -> Price | None:
-    if prices:
-        own = prices.get(f"{provider}/{model}") or prices.get(model)
-        if own is not None:
-            return own
-    return _OWN.get(provider)
+    own = prices.get(f"{provider}/{model}") if prices else None
+    return own or _OWN.get(provider)
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """A model as the price list knows it; `price` is None where it depends on more than token counts."""
+    """A model as the price list knows it; `price` is None where it depends on more than token counts, or is
+    finer than the ledger."""
 
     provider: str
     model: str
@@ -152,7 +160,7 @@ def _plain(found: ModelPrice) -> Price | None:
     }
     if not {"input_mtok", "output_mtok"} <= named.keys() <= _PLAIN:
         return None
-    if not all(isinstance(value, Decimal) for value in named.values()):
+    if not all(isinstance(value, Decimal) and not value % _FINEST for value in named.values()):
         return None
     return Price(
         input=named["input_mtok"],
@@ -171,4 +179,5 @@ def _calculated(listed: _Listed, usage: Usage) -> Decimal:
         output_tokens=usage.output_tokens,
         output_reasoning_tokens=min(usage.reasoning_tokens, usage.output_tokens),
     )
-    return calc_price(counted, listed.model, provider_id=listed.provider).total_price
+    exact = calc_price(counted, listed.model, provider_id=listed.provider).total_price
+    return exact.quantize(COST_UNIT).normalize() + 0

@@ -8,7 +8,7 @@ retry layer is the turn's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from importlib import import_module
 from typing import Any, Final
 
@@ -25,16 +25,14 @@ from aiforge.core.custom import (
     unknown_provider,
 )
 from aiforge.core.delta_chat import DeltaChat
-from aiforge.core.deltas import CallParams, Completion, Delta
-from aiforge.core.foreign_chat import ForeignChat, ForeignLimits, complete_foreign, stream_foreign
+from aiforge.core.deltas import CallRequest, Completion, Delta
+from aiforge.core.foreign_chat import ForeignChat, ForeignLimits, delta_chat
 from aiforge.core.offline import OfflineChat
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.router import default_model
 from aiforge.core.settings import PREFIX, AIForgeSettings
 from aiforge.core.types import ConfigError
-
-__all__ = ["CallParams", "Completion", "Delta", "complete", "create_model", "provider_names", "stream_deltas"]
 
 
 class _Package(msgspec.Struct, frozen=True):
@@ -94,36 +92,17 @@ def check_provider(settings: AIForgeSettings) -> None:
         raise error if named else ConfigError(f"{PREFIX}PROVIDER: {error}") from None
 
 
-def stream_deltas(
-    model: BaseChatModel,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    params: CallParams,
-    call_id: str,
-) -> AsyncGenerator[Delta, None]:
+def stream_deltas(model: BaseChatModel, request: CallRequest) -> AsyncGenerator[Delta, None]:
     """One streamed call, as described in `aiforge.core.deltas`; raises ProviderError.
 
-    Messages and tools are in OpenAI's form. Cancelling the reader, or closing the generator, closes
-    the connection.
+    Cancelling the reader, or closing the generator, closes the connection.
     """
-    if isinstance(model, DeltaChat):
-        return model.stream_deltas(messages, tools=tools, params=params, call_id=call_id)
-    return stream_foreign(model, messages, tools=tools, params=params, call_id=call_id)
+    return delta_chat(model).stream_deltas(request)
 
 
-async def complete(
-    model: BaseChatModel,
-    messages: Sequence[Mapping[str, Any]],
-    *,
-    tools: Sequence[Mapping[str, Any]] | None,
-    params: CallParams,
-    call_id: str,
-) -> Completion:
+async def complete(model: BaseChatModel, request: CallRequest) -> Completion:
     """One call that is answered in one piece; raises ProviderError."""
-    if isinstance(model, DeltaChat):
-        return await model.complete(messages, tools=tools, params=params, call_id=call_id)
-    return await complete_foreign(model, messages, tools=tools, params=params, call_id=call_id)
+    return await delta_chat(model).complete(request)
 
 
 def _from_factory(custom: CustomProvider, name: str, settings: AIForgeSettings) -> BaseChatModel:

@@ -86,10 +86,12 @@ def own_price(model: OwnModel) -> Price | None:
     return Price(input=model.input, output=model.output, cached=model.cached, cache_write=model.cache_write)
 
 
-def own_prices(settings: AIForgeSettings) -> dict[str, Price]:
-    """The prices of the setting `MODELS`, by model name."""
-    prices = ((name, own_price(model)) for name, model in settings.MODELS.items())
-    return {name: cost for name, cost in prices if cost is not None}
+def own_prices(settings: AIForgeSettings, provider: str | None = None) -> dict[str, Price]:
+    """The prices of the setting `MODELS` by `provider/model`; those that are named without a provider are of
+    this one, else of `PROVIDER`."""
+    priced = {name: cost for name, model in settings.MODELS.items() if (cost := own_price(model)) is not None}
+    named = {name: cost for name, cost in priced.items() if "/" in name}
+    return {f"{provider or settings.PROVIDER}/{name}": cost for name, cost in priced.items()} | named
 
 
 def model_of_tier(settings: AIForgeSettings, quality: str) -> str | None:
@@ -97,9 +99,9 @@ def model_of_tier(settings: AIForgeSettings, quality: str) -> str | None:
     good_enough = QUALITIES[: QUALITIES.index(quality) + 1]
     prices = own_prices(settings)
     offers = [
-        (prices[name].cost(TYPICAL), name)
+        (own.cost(TYPICAL), name)
         for name, model in settings.MODELS.items()
-        if model.quality in good_enough and name in prices
+        if model.quality in good_enough and (own := own_price(model)) is not None
     ]
     listed = cheapest_model(settings.PROVIDER, quality)
     if listed is not None:

@@ -18,7 +18,7 @@ AIForgeError
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 from pydantic import BaseModel, Field
@@ -158,6 +158,9 @@ class Usage(msgspec.Struct, frozen=True):
             self.estimated or other.estimated,
         )
 
+
+COST_UNIT: Final = Decimal("1e-12")
+"""USD that every cost is a multiple of, so that sums are exact."""
 
 Purpose = Literal["answer", "tool_round", "summary"]
 Outcome = Literal["intended", "ok", "error", "aborted", "lost"]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
 
+from aiforge.core.ready import tell_ready
 from aiforge.core.types import ConfigError
 from aiforge.testing.script import Faults
 from aiforge.testing.server import FakeProvider
@@ -22,7 +21,6 @@ try:
 except ImportError:  # it comes with the service's extra and is only faster
     pass
 
-READY_VARIABLE = "AIFORGE_READY_FD"
 KEEP_CALLS = 100_000
 """How many calls a process remembers; the totals count all."""
 
@@ -113,12 +111,5 @@ async def _serve(provider: FakeProvider) -> None:
     async with provider:
         sys.stderr.write(f"fake provider at {provider.url}\n")
         sys.stderr.flush()
-        _tell_ready(provider.url)
+        tell_ready(url=provider.url)
         await leave.wait()
-
-
-def _tell_ready(url: str) -> None:
-    descriptor = os.environ.get(READY_VARIABLE)
-    if descriptor:
-        with os.fdopen(int(descriptor), "w", encoding="utf-8") as ready:
-            ready.write(json.dumps({"url": url}) + "\n")

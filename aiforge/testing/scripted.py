@@ -21,13 +21,13 @@ from langchain_core.messages import (
     ToolCallChunk,
     convert_to_openai_messages,
 )
-from langchain_core.messages.ai import UsageMetadata
 from langchain_core.messages.tool import default_tool_parser
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, Field, PrivateAttr
 
+from aiforge.core.delta_chat import usage_metadata
 from aiforge.core.types import Usage
 from aiforge.testing.script import ToolCall
 from aiforge.testing.shapes import tool_deltas
@@ -119,7 +119,7 @@ class ScriptedModel(BaseChatModel):
         finish_reason = "tool_calls" if calls else "stop"
         yield AIMessageChunk(
             content="",
-            usage_metadata=_usage_metadata(usage),
+            usage_metadata=usage_metadata(usage),
             response_metadata={"finish_reason": finish_reason, "model_name": self.model_name},
             chunk_position="last",
         )
@@ -169,14 +169,4 @@ def _tool_chunk(part: dict[str, Any]) -> ToolCallChunk:
         id=part.get("id"),
         index=part["index"],
         type="tool_call_chunk",
-    )
-
-
-def _usage_metadata(usage: Usage) -> UsageMetadata:
-    return UsageMetadata(
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        total_tokens=usage.input_tokens + usage.output_tokens,
-        input_token_details={"cache_read": usage.cached_tokens},
-        output_token_details={"reasoning": usage.reasoning_tokens},
     )

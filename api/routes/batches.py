@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api import batch_schemas, openapi, replies
 from api.bodies import BATCH, decode
-from api.errors import Problem
 from api.openapi import answer, problems
 from api.params import BATCH as BATCH_PATTERN
-from api.params import After, BatchId, IdempotencyKey, known_query
+from api.params import After, AfterEvent, BatchId, IdempotencyKey, LastEventId, known_query, stream_start
 from api.sse import MEDIA_TYPE, EventStream
 from api.state import service
 
@@ -30,7 +29,8 @@ data: {"object":"batch","status":"completed",…}
 
 Server-Sent Events. `row` is one item's result, its `id` the row's number in the order in which rows came;
 `progress` is the batch whenever its counts have changed, at most twice a second; `done` is the batch when it
-is over, and the last event. To resume, send the last id as `Last-Event-ID` or `?after=`."""
+is over, and the last event. Of a batch that is deleted meanwhile, `done` is how it was last seen, with
+`"deleted": true`. To resume, send the last id as `Last-Event-ID` or `?after=`."""
 
 router = APIRouter(prefix=PATH, tags=["batches"], dependencies=[Depends(known_query)])
 
@@ -47,9 +47,7 @@ router = APIRouter(prefix=PATH, tags=["batches"], dependencies=[Depends(known_qu
 async def post_batch(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
     body = decode(await request.body(), BATCH)
     made = await service(request).client.submit_batch(body.request(), idempotency_key=idempotency_key)
-    headers = {"Location": f"{PATH}/{made.batch_id}"}
-    if made.replayed:
-        headers["Idempotent-Replayed"] = "true"
+    headers = replies.made_at(f"{PATH}/{made.batch_id}", replayed=made.replayed)
     return replies.reply(replies.batch(made), headers=headers)
 
 
@@ -98,7 +96,9 @@ async def get_results(
     after: After = 0,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
-    return replies.rows(await service(request).client.results(batch_id, after=after, limit=limit))
+    parts = service(request).client.result_parts(batch_id, after=after, limit=limit)
+    lines = (replies.row_lines(part) async for part in parts)
+    return await replies.streamed(lines, media_type=replies.NDJSON)
 
 
 @router.get(
@@ -117,19 +117,13 @@ async def get_results(
 async def get_batch_events(
     request: Request,
     batch_id: BatchId,
-    last_event_id: Annotated[
-        int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="The last id that was read.")
-    ] = None,
-    after: Annotated[
-        int | None, Query(ge=0, le=2**53, description="The same as Last-Event-ID, which wins.")
-    ] = None,
+    last_event_id: LastEventId = None,
+    after: AfterEvent = None,
 ) -> Response:
     shared = service(request)
     batch = await shared.client.batch(batch_id)
-    start = last_event_id if last_event_id is not None else after or 0
-    if start > (last := await shared.client.batches.last_row(batch.batch_id)):
-        param = "after" if last_event_id is None else "Last-Event-ID"
-        raise Problem(400, "invalid_value", f"{param}: the batch's last row is {last} so far", param=param)
+    last = await shared.client.batches.last_row(batch.batch_id)
+    start = stream_start(last_event_id, after, last, "the batch's last row")
     return EventStream(
         shared.client.batch_events(batch_id, after=start),
         streams=shared.streams,

@@ -11,7 +11,7 @@ from api import history_schemas, openapi, replies, schemas
 from api.bodies import CONVERSATION, IMPORT, QUEUE, ConversationBody, decode
 from api.errors import Problem
 from api.openapi import answer, problems
-from api.params import After, ConversationId, known_query, no_key
+from api.params import After, ConversationId, Limit, cursor_of, known_query, no_key
 from api.state import service
 
 IMPORT_PATH: Final = "/v1/conversations/import"
@@ -33,13 +33,11 @@ router = APIRouter(prefix="/v1/conversations", tags=["conversations"], dependenc
     summary="Open a conversation",
 )
 async def post_conversation(request: Request) -> Response:
-    data = await request.body()
-    body = decode(data, CONVERSATION) if data else ConversationBody()
+    body = decode(await request.body(), CONVERSATION, default=ConversationBody())
     made = await service(request).client.create_conversation(
         body.settings(), conversation_id=body.conversation_id
     )
-    headers = {"Location": f"/v1/conversations/{made.conversation_id}"}
-    return replies.reply(made, status=201, headers=headers)
+    return replies.made_conversation(made)
 
 
 @router.get(
@@ -52,7 +50,7 @@ async def get_conversations(
     before: Annotated[
         str | None, Query(pattern=_CURSOR, description="`next` of the page before this one.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
     busy: Annotated[bool | None, Query(description="With a turn that runs or waits, or without.")] = None,
     metadata: Annotated[
         list[str],
@@ -60,12 +58,8 @@ async def get_conversations(
     ] = _NO_NOTES,
 ) -> Response:
     """With `busy` or `metadata` a page may be short, even empty, while `next` says that there is more."""
-    cursor = None
-    if before is not None:
-        when, _, name = before.partition(":")
-        cursor = int(when), name
     page = await service(request).client.history.page(
-        before=cursor, limit=limit, busy=busy, metadata=_notes(metadata)
+        before=cursor_of(before), limit=limit, busy=busy, metadata=_notes(metadata)
     )
     return replies.reply(replies.conversations(page))
 
@@ -94,8 +88,7 @@ def _notes(given: list[str]) -> dict[str, str]:
 async def import_conversation(request: Request) -> Response:
     document = decode(await request.body(), IMPORT)
     made = await service(request).client.import_conversation(document)
-    headers = {"Location": f"/v1/conversations/{made.conversation_id}"}
-    return replies.reply(made, status=201, headers=headers)
+    return replies.made_conversation(made)
 
 
 @router.get(
@@ -116,10 +109,10 @@ async def get_messages(
     request: Request,
     conversation_id: ConversationId,
     after: After = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
 ) -> Response:
     found = await service(request).client.messages(conversation_id, after=after, limit=limit + 1)
-    return replies.reply(replies.messages(found[:limit], has_more=len(found) > limit))
+    return replies.reply(replies.listed(found[:limit], has_more=len(found) > limit))
 
 
 @router.get(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
 from api import openapi, replies, schemas
 from api.openapi import answer, problems
-from api.params import TurnId, known_query
+from api.params import Limit, TurnId, known_query
 from api.state import service
 
 router = APIRouter(prefix="/v1/dead", tags=["dead letters"], dependencies=[Depends(known_query)])
@@ -20,8 +18,18 @@ router = APIRouter(prefix="/v1/dead", tags=["dead letters"], dependencies=[Depen
     responses={200: answer(schemas.Turns, "The latest first."), **problems(400, 503)},
     summary="List dead letters",
 )
-async def get_dead(request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
-    return replies.reply(replies.turns(await service(request).client.dead_letters(limit=limit)))
+async def get_dead(request: Request, limit: Limit = 100) -> Response:
+    found = await service(request).client.dead_letters(limit=limit)
+    return replies.reply(replies.listed([replies.turn(one) for one in found]))
+
+
+@router.get(
+    "/{turn_id}",
+    responses={200: answer(schemas.Turn, "The turn that was given up."), **problems(404, 422, 503)},
+    summary="Read a dead letter",
+)
+async def get_dead_letter(request: Request, turn_id: TurnId) -> Response:
+    return replies.reply(replies.turn(await service(request).client.dead_letter(turn_id)))
 
 
 @router.post(
@@ -35,7 +43,7 @@ async def get_dead(request: Request, limit: Annotated[int, Query(ge=1, le=1000)]
 )
 async def requeue_dead(request: Request, turn_id: TurnId) -> Response:
     turn = await service(request).client.requeue_dead(turn_id)
-    headers = {"Location": f"/v1/turns/{turn.turn_id}"}
+    headers = replies.made_at(f"/v1/turns/{turn.turn_id}")
     return replies.reply(replies.turn(turn), status=202, headers=headers)
 
 

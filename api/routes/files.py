@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api import file_schemas, openapi, replies
 from api.errors import Problem
@@ -41,7 +40,7 @@ async def post_file(request: Request) -> Response:
     except BaseException:
         await arriving.abandon()
         raise
-    return replies.reply(_file(made), headers={"Location": f"{PATH}/{made.file_id}"})
+    return replies.reply(_file(made), headers=replies.made_at(f"{PATH}/{made.file_id}"))
 
 
 @router.get(
@@ -92,8 +91,8 @@ async def get_content(request: Request, file_id: FileId) -> Response:
         "Content-Length": str(file.bytes),
         "X-Content-Type-Options": "nosniff",
     }
-    pieces = await _begun(files.read(file_id, _TENANT))
-    return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
+    pieces = files.read(file_id, _TENANT)
+    return await replies.streamed(pieces, media_type="application/octet-stream", headers=headers)
 
 
 @router.delete(
@@ -155,18 +154,6 @@ def _life(fields: dict[str, str]) -> float | None:
 
 def _wrong(param: str, message: str) -> Problem:
     return Problem(400, "invalid_value", f"{param}: {message}", param=param)
-
-
-async def _begun(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, the first of them read already: what is wrong with it can still be answered."""
-    first = await anext(pieces, b"")
-
-    async def whole() -> AsyncIterator[bytes]:
-        yield first
-        async for piece in pieces:
-            yield piece
-
-    return whole()
 
 
 def _file(value: File) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api import history_schemas, openapi, replies, schemas
-from api.bodies import decode
-from api.history_bodies import BRANCH, CHANGE, CHECKOUT, COMPACT, BranchBody, CompactBody
+from api.bodies import BRANCH, CHANGE, CHECKOUT, COMPACT, BranchBody, CompactBody, decode
 from api.openapi import answer, problems
-from api.params import After, ConversationId, known_query, no_key
+from api.params import After, ConversationId, Limit, known_query, no_key
 from api.state import service
 
 VersionNumber = Annotated[int, Query(ge=0, le=2**53)]
@@ -51,10 +50,10 @@ async def get_versions(
     request: Request,
     conversation_id: ConversationId,
     after: After = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
 ) -> Response:
     found = await service(request).client.history.versions(conversation_id, after=after, limit=limit + 1)
-    return replies.reply({"object": "list", "data": found[:limit], "has_more": len(found) > limit})
+    return replies.reply(replies.listed(found[:limit], has_more=len(found) > limit))
 
 
 @router.post(
@@ -92,13 +91,11 @@ async def checkout(request: Request, conversation_id: ConversationId) -> Respons
 )
 async def branch(request: Request, conversation_id: ConversationId) -> Response:
     """It has the messages up to that version and, but for what the body says, the settings."""
-    data = await request.body()
-    body = decode(data, BRANCH) if data else BranchBody()
+    body = decode(await request.body(), BRANCH, default=BranchBody())
     made = await service(request).client.history.branch(
         conversation_id, version=body.version, new_id=body.conversation_id, changes=body.settings
     )
-    headers = {"Location": f"/v1/conversations/{made.conversation_id}"}
-    return replies.reply(made, status=201, headers=headers)
+    return replies.made_conversation(made)
 
 
 @router.get(
@@ -133,8 +130,7 @@ async def compact(request: Request, conversation_id: ConversationId) -> Response
 
     409 `version_needed` when a later version goes back below it.
     """
-    data = await request.body()
-    body = decode(data, COMPACT) if data else CompactBody()
+    body = decode(await request.body(), COMPACT, default=CompactBody())
     body.check()
     folded = await service(request).client.history.compact(
         conversation_id, version=body.version, keep=body.keep or 0

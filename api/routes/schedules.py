@@ -10,7 +10,7 @@ from starlette.responses import Response
 from api import openapi, replies, schedule_schemas
 from api.bodies import SCHEDULE, SCHEDULE_CHANGE, decode
 from api.openapi import answer, problems
-from api.params import ID, IdempotencyKey, ScheduleId, known_query, no_key
+from api.params import ID, IdempotencyKey, Limit, ScheduleId, cursor_of, known_query, no_key
 from api.state import service
 from worker.contract.schedule.schemas import Schedule
 
@@ -38,9 +38,7 @@ router = APIRouter(prefix=PATH, tags=["schedules"], dependencies=[Depends(known_
 async def post_schedule(request: Request, idempotency_key: IdempotencyKey = None) -> Response:
     body = decode(await request.body(), SCHEDULE)
     made = await service(request).client.schedules.open(body.request(), idempotency_key=idempotency_key)
-    headers = {"Location": f"{PATH}/{made.schedule_id}"}
-    if made.replayed:
-        headers["Idempotent-Replayed"] = "true"
+    headers = replies.made_at(f"{PATH}/{made.schedule_id}", replayed=made.replayed)
     return replies.reply(_whole(made), status=201, headers=headers)
 
 
@@ -57,16 +55,16 @@ async def get_schedules(
     before: Annotated[
         str | None, Query(pattern=_CURSOR, description="`next` of the page before this one.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
 ) -> Response:
-    when, _, name = (before or "").partition(":")
     found = await service(request).client.schedules.page(
-        conversation_id=conversation_id, before=(int(when), name) if before else None, limit=limit + 1
+        conversation_id=conversation_id, before=cursor_of(before), limit=limit + 1
     )
-    shown, more = found[:limit], len(found) > limit
-    last = f"{shown[-1][0]}:{shown[-1][1].schedule_id}" if more else None
-    data = [_listed(value) for _, value in shown]
-    return replies.reply({"object": "list", "data": data, "has_more": more, "next": last})
+    following = None
+    if len(found) > limit:
+        when, last = found[limit - 1]
+        following = when, last.schedule_id
+    return replies.reply(replies.paged([_listed(value) for _, value in found[:limit]], following))
 
 
 @router.get(

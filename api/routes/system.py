@@ -9,7 +9,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.openapi.docs import get_swagger_ui_html
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 
 from api import openapi, replies, schemas
 from api.errors import Problem
@@ -70,6 +70,12 @@ async def metrics(request: Request) -> Response:
     except (TimeoutError, ContractError):
         stats = None
     return Response(shared.metrics.exposition(stats), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/", include_in_schema=False)
+async def home() -> Response:
+    """Who opens the address in a browser is shown what there is."""
+    return RedirectResponse("docs")
 
 
 @router.get("/docs", include_in_schema=False)

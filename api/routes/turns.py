@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api import openapi, replies, schemas
@@ -17,13 +17,16 @@ from api.openapi import answer, problems
 from api.params import (
     ID,
     Accept,
+    AfterEvent,
     ConversationId,
     IdempotencyKey,
+    LastEventId,
     OnDisconnect,
     TurnId,
     Wait,
     check_field_key,
     known_query,
+    stream_start,
 )
 from api.sse import MEDIA_TYPE, EventStream
 from api.state import Service, service
@@ -125,9 +128,9 @@ async def _post(
         idempotency_key=_key(idempotency_key, body),
     )
     request.scope[TURN_ID] = turn.turn_id
-    headers = {"Location": f"/v1/turns/{turn.turn_id}", "x-turn-id": turn.turn_id}
-    if turn.replayed:
-        headers["Idempotent-Replayed"] = "true"
+    headers = replies.made_at(f"/v1/turns/{turn.turn_id}", replayed=turn.replayed) | {
+        "x-turn-id": turn.turn_id
+    }
     cancels = on_disconnect == "cancel"
     if streamed:
         return _stream(shared, turn.turn_id, 0, headers, cancels=cancels)
@@ -186,19 +189,13 @@ async def get_turn(request: Request, turn_id: TurnId, wait: Wait = None) -> Resp
 async def get_events(
     request: Request,
     turn_id: TurnId,
-    last_event_id: Annotated[
-        int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="The last id that was read.")
-    ] = None,
-    after: Annotated[
-        int | None, Query(ge=0, le=2**53, description="The same as Last-Event-ID, which wins.")
-    ] = None,
+    last_event_id: LastEventId = None,
+    after: AfterEvent = None,
 ) -> Response:
     shared = service(request)
     request.scope[TURN_ID] = turn_id
-    start = last_event_id if last_event_id is not None else after or 0
-    if start > (last := await shared.client.last_event(turn_id)):
-        param = "after" if last_event_id is None else "Last-Event-ID"
-        raise Problem(400, "invalid_value", f"{param}: the turn's last event is {last} so far", param=param)
+    last = await shared.client.last_event(turn_id)
+    start = stream_start(last_event_id, after, last, "the turn's last event")
     return _stream(shared, turn_id, start, {"x-turn-id": turn_id})
 
 

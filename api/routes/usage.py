@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from api import replies, usage_schemas
 from api.openapi import answer, problems
-from api.params import BATCH, ID, TURN, known_query
+from api.params import BATCH, ID, TURN, Limit, cursor_of, known_query
 from api.state import service
 from worker.contract.calls.rows import Cursor, Days
 from worker.contract.calls.usage import Group
@@ -60,7 +60,7 @@ async def get_calls(
     after: Annotated[
         str | None, Query(pattern=_CURSOR, description="`next` of the page before this one.")
     ] = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: Limit = 100,
 ) -> Response:
     """The ledger's rows of a turn, a batch or a conversation; without one of these all there are, turn by
     turn and batch by batch in the order of their ids, where a page may be short, even empty, while `next`
@@ -69,16 +69,13 @@ async def get_calls(
 
     A row lives as long as its turn or batch: for a time after the end, and no longer than the conversation.
     The sums of `/v1/usage` are kept for 400 days."""
-    cursor = None
-    if after is not None:
-        at, _, call_id = after.partition(":")
-        cursor = Cursor(int(at), call_id)
+    behind = cursor_of(after)
     page = await service(request).client.ledger.page(
         turn_id=turn_id,
         batch_id=batch_id,
         conversation_id=conversation_id,
         days=Days(first, last),
-        after=cursor,
+        after=None if behind is None else Cursor(*behind),
         limit=limit,
     )
     return replies.reply(replies.ledger(page))

@@ -73,11 +73,11 @@ async def test_with_a_token_only_its_bearer_may_call(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/livez", "/readyz", "/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json"]
+    "path", ["/", "/livez", "/readyz", "/metrics", "/docs", "/docs/swagger-ui.css", "/openapi.json"]
 )
 async def test_health_metrics_and_documentation_need_no_token(start: Start, path: str) -> None:
     api = await start(api_token=SecretStr(TOKEN))
-    assert (await api.http.get(path)).status_code == 200
+    assert (await api.http.get(path, follow_redirects=True)).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "::", "example.com"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ from openai.types import Batch as OpenAIBatch
 from aiforge.core.types import ProviderCall, Usage
 from tests.api.conftest import Api
 from tests.api.worker import COST, USAGE
+from tests.support.slices import Sliced, take
 from worker.contract.batch.batches import Slice
 from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
 from worker.contract.store import new_token
@@ -70,6 +72,30 @@ async def test_results_are_lines_up_to_the_first_unfinished_item(api: Api) -> No
     assert parsed.usage is not None
     assert parsed.usage.total_tokens == 30
     assert Decimal(batch["cost"]) == 2 * COST
+
+
+async def test_long_results_take_little_memory(api: Api) -> None:
+    """48 MB of answers go through a process that never holds half of them."""
+    answer, count = "x" * 1_000_000, 48
+    made = await api.http.post("/v1/batches", json={"items": ["question"] * count})
+    batch_id = made.json()["id"]
+    while isinstance(taken := await take(api.store.batches, batch_id), Sliced):
+        for index in taken.items:
+            row = BatchRow(index=index, id=None, status="ok", answer=answer)
+            await taken.store([row], over=index == taken.items[-1])
+    for path in ("results", "events"):
+        length = 0
+        tracemalloc.start()
+        try:
+            async with api.http.stream("GET", f"/v1/batches/{batch_id}/{path}") as reply:
+                async for chunk in reply.aiter_bytes():
+                    length += len(chunk)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert length > count * len(answer)
+        assert most < count * len(answer) / 2
+    await api.http.delete(f"/v1/batches/{batch_id}")
 
 
 async def test_a_cancelled_batch_says_so(api: Api) -> None:

@@ -33,6 +33,7 @@ async def test_dead_letters_are_listed_the_latest_first(api: Api) -> None:
     assert times == sorted(times, reverse=True)
     assert {turn["error"]["code"] for turn in found} == {"dead_lettered"}
     assert found[0] == (await api.http.get(f"/v1/turns/{found[0]['turn_id']}")).json()
+    assert found[0] == (await api.http.get(f"/v1/dead/{found[0]['turn_id']}")).json()
     assert len((await api.http.get("/v1/dead?limit=1")).json()["data"]) == 1
     assert (await api.http.get("/v1/dead?limit=0")).json()["error"]["param"] == "limit"
 
@@ -55,6 +56,7 @@ async def test_a_dead_letter_is_dropped(api: Api) -> None:
     dropped = await api.http.delete(f"/v1/dead/{letter}")
     assert (dropped.status_code, dropped.content) == (204, b"")
     assert (await api.http.delete(f"/v1/dead/{letter}")).status_code == 404
+    assert (await api.http.get(f"/v1/dead/{letter}")).status_code == 404
     assert (await api.http.get("/v1/dead")).json()["data"] == []
 
 
@@ -63,6 +65,7 @@ async def test_what_is_no_dead_letter_is_a_404(api: Api) -> None:
     for turn_id in (alive, "170000000000000000000a"):
         assert (await api.http.post(f"/v1/dead/{turn_id}/requeue")).status_code == 404
         assert (await api.http.delete(f"/v1/dead/{turn_id}")).status_code == 404
+        assert (await api.http.get(f"/v1/dead/{turn_id}")).status_code == 404
     assert (await api.http.delete("/v1/dead/x")).status_code == 422
 
 

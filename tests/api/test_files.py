@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from tests.api.conftest import Api
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 LINES = b'{"custom_id": "1"}\n' * 3
@@ -119,6 +120,60 @@ async def test_a_file_that_is_too_long_is_refused(start: Any) -> None:
         "/v1/files", files={"file": ("q.jsonl", b"x" * 200_000)}, data={"purpose": "batch"}
     )
     assert (reply.status_code, reply.json()["error"]["code"]) == (413, "body_too_large")
+
+
+def _form(*chunks: bytes) -> AsyncIterator[bytes]:
+    async def form() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="file"; filename="long"\r\n\r\n'
+        for chunk in chunks:
+            yield chunk
+
+    return form()
+
+
+async def _pieces(api: Api) -> list[bytes]:
+    """The names of all pieces of files that are stored."""
+    names: list[bytes] = await api.store.connection.command(
+        "KEYS", f"*{api.store.settings.namespace}:*:pieces:*"
+    )
+    return names
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        b'\r\n--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nfine-tune\r\n--b--\r\n',
+        b"\r\n--b\r\nrubbish",
+        b"x" * 1_000_000,
+    ],
+    ids=["another purpose", "no form", "too long"],
+)
+async def test_nothing_stays_of_a_file_that_is_refused(start: Any, end: bytes) -> None:
+    api = await start(api_max_file_bytes=2_500_000)
+    reply = await api.http.post(
+        "/v1/files",
+        content=_form(os.urandom(2_000_000), end),
+        headers={"Content-Type": "multipart/form-data; boundary=b"},
+    )
+    assert reply.status_code in (400, 413)
+    assert await _pieces(api) == []
+
+
+async def test_nothing_stays_of_a_file_whose_sender_leaves(api: Api) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        async for chunk in _form(os.urandom(2_000_000)):
+            yield chunk
+        await eventually(lambda: _stored(True))
+        raise ConnectionError
+
+    async def _stored(whether: bool) -> bool:
+        return bool(await _pieces(api)) is whether
+
+    with pytest.raises(ConnectionError):
+        await api.http.post(
+            "/v1/files", content=broken(), headers={"Content-Type": "multipart/form-data; boundary=b"}
+        )
+    await eventually(lambda: _stored(False))
 
 
 async def test_a_name_in_any_script_comes_back(api: Api) -> None:

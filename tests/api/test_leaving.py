@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+from starlette.types import Message
 
+from aiforge.core.events import Event, Queued
 from aiforge.testing import FakeProvider, Reply, Silence
+from api.sse import EventStream, Streams
 from tests.api.conftest import Api, Start
 from tests.api.sse import opened
 from tests.support.processes import Start as StartProcess
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
+from worker.contract.errors import Unavailable
 
 pytestmark = pytest.mark.anyio
 STREAMED = {"Accept": "text/event-stream"}
@@ -114,3 +119,30 @@ async def test_nobody_can_leave_who_does_not_wait(api: Api) -> None:
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "on_disconnect")
     wrong = await api.http.post("/v1/turns?on_disconnect=stop&wait=1", json=BODY)
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "on_disconnect")
+
+
+async def test_a_reader_whose_stream_breaks_in_the_store_has_not_left() -> None:
+    """It is asked to come back; only one that goes by itself cancels its turn."""
+    over, left, sent = asyncio.Event(), [], []
+
+    async def source() -> AsyncIterator[tuple[int, Event]]:
+        yield 1, Queued()
+        raise Unavailable("the store is away")
+
+    async def receive() -> Message:
+        await over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if message["type"] == "http.response.body" and not message["more_body"]:
+            over.set()
+            await asyncio.sleep(0)
+
+    async def leave() -> None:
+        left.append(True)
+
+    stream = EventStream(source(), streams=Streams(), ping_seconds=15, left=leave)
+    await stream({"type": "http"}, receive, send)
+    assert b"come back" in b"".join(message.get("body", b"") for message in sent)
+    assert left == []

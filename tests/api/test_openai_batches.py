@@ -300,6 +300,21 @@ async def test_events_can_be_followed_and_resumed(
     assert (await api.http.get(path, params={"after": 5})).status_code == 400
 
 
+async def test_the_events_of_a_deleted_batch_end_as_well(api: Api) -> None:
+    path = f"/v1/batches/{(await api.http.post('/v1/batches', json={'items': ['one']})).json()['id']}"
+    text = ""
+    async with api.http.stream("GET", f"{path}/events") as reply:
+        async for chunk in reply.aiter_text():
+            if "event: progress" in chunk:
+                assert (await api.http.post(f"{path}/cancel")).status_code == 200
+                assert (await api.http.delete(path)).status_code == 200
+            text += chunk
+    name, number, told = _events(text)[-1]
+    assert (name, number, path.endswith(told["id"])) == ("done", None, True)
+    assert told.get("deleted") or told["status"] == "cancelled", "it was seen between the two"
+    assert (await api.http.get(f"{path}/events")).status_code == 404
+
+
 def _events(text: str) -> list[tuple[str, int | None, Any]]:
     found = []
     for block in text.split("\n\n"):

@@ -13,14 +13,23 @@ from pydantic import BaseModel
 from aiforge.core.types import Usage
 from api import (
     batch_schemas,
-    history_bodies,
     history_schemas,
     provider_schemas,
     replies,
     schemas,
     usage_schemas,
 )
-from api.bodies import ConversationBody, ImportBody, QueueBody, ResumeBody, TurnBody
+from api.bodies import (
+    BranchBody,
+    ChangeBody,
+    CheckoutBody,
+    CompactBody,
+    ConversationBody,
+    ImportBody,
+    QueueBody,
+    ResumeBody,
+    TurnBody,
+)
 from tests.api.conftest import Api
 from worker.contract import schemas as contract
 from worker.contract.calls.providers import ModelHealth
@@ -53,10 +62,10 @@ pytestmark = pytest.mark.anyio
         (schemas.TurnFailure, contract.TurnFailure),
         (schemas.Usage, Usage),
         (history_schemas.Summary, contract.Summary),
-        (history_schemas.ChangeBody, history_bodies.ChangeBody),
-        (history_schemas.CheckoutBody, history_bodies.CheckoutBody),
-        (history_schemas.BranchBody, history_bodies.BranchBody),
-        (history_schemas.CompactBody, history_bodies.CompactBody),
+        (history_schemas.ChangeBody, ChangeBody),
+        (history_schemas.CheckoutBody, CheckoutBody),
+        (history_schemas.BranchBody, BranchBody),
+        (history_schemas.CompactBody, CompactBody),
         (history_schemas.ConversationChanges, contract.ConversationChanges),
         (history_schemas.Version, contract.Version),
         (history_schemas.Diff, contract.Diff),
@@ -175,7 +184,12 @@ async def test_the_docs_page_loads_nothing_from_elsewhere(api: Api) -> None:
         assert len(reply.content) > 1000
 
 
-@pytest.mark.parametrize("name", ["core.py", "..", "../core.py", "redoc.standalone.js"])
+async def test_the_bare_address_leads_to_the_docs(api: Api) -> None:
+    reply = await api.http.get("/")
+    assert (reply.status_code, reply.headers["location"]) == (307, "docs")
+
+
+@pytest.mark.parametrize("name", ["core.py", "../core.py", "redoc.standalone.js"])
 async def test_the_docs_folder_holds_only_its_assets(api: Api, name: str) -> None:
     assert (await api.http.get(f"/docs/{name}")).status_code == 404
 

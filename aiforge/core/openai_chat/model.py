@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ConfigDict, Field, SecretStr
 
 from aiforge.core.delta_chat import DeltaChat
 from aiforge.core.deltas import (
-    CallParams,
+    CallRequest,
     Completion,
     Delta,
     FinishDelta,
@@ -30,6 +30,7 @@ from aiforge.core.types import (
     ProviderError,
     RequestRefusedError,
     StreamCutError,
+    Usage,
 )
 
 PROVIDER: Final = "openai"
@@ -82,17 +83,9 @@ class OpenAIChat(DeltaChat):
         """Close this event loop's connections, also those of models that share the transport."""
         await self.transport.aclose()
 
-    async def stream_deltas(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Delta, None]:
+    async def stream_deltas(self, request: CallRequest) -> AsyncGenerator[Delta, None]:
         """One streamed call; leaving it early closes the connection."""
-        reply = await self._send(self._body(messages, tools, params, extra, stream=True), call_id)
+        reply = await self._send(self._body(request, stream=True), request.call_id)
         reader = AnswerReader()
         head = b""
         failure: ProviderError | None = None
@@ -117,7 +110,9 @@ class OpenAIChat(DeltaChat):
                 failure = error
             failure = self._failure(reader, failure)
             if failure is None or reader.usage is not None:
-                yield UsageDelta(reader.usage or estimate_usage(messages, tools, reader.output))
+                yield UsageDelta(
+                    reader.usage or estimate_usage(request.messages, request.tools, reader.output)
+                )
             if failure is not None:
                 raise failure
             yield FinishDelta(reader.reason)
@@ -125,17 +120,9 @@ class OpenAIChat(DeltaChat):
         finally:
             reply.close()
 
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Completion:
+    async def complete(self, request: CallRequest) -> Completion:
         """One call that is answered in one piece."""
-        reply = await self._send(self._body(messages, tools, params, extra, stream=False), call_id)
+        reply = await self._send(self._body(request, stream=False), request.call_id)
         reader = AnswerReader()
         failure: ProviderError | None = None
         deltas: list[Delta] = []
@@ -151,7 +138,7 @@ class OpenAIChat(DeltaChat):
         return Completion(
             text="".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
             tool_calls=assemble(delta for delta in deltas if isinstance(delta, ToolCallDelta)),
-            usage=reader.usage or estimate_usage(messages, tools, reader.output),
+            usage=reader.usage or _estimate(request, reader),
             finish_reason=reader.reason,
             model=reader.model or self.model_name,
         )
@@ -186,24 +173,16 @@ class OpenAIChat(DeltaChat):
             return None
         return from_stream(error, provider=PROVIDER, model=self.model_name, secret=self.key)
 
-    def _body(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        extra: Mapping[str, Any] | None,
-        *,
-        stream: bool,
-    ) -> bytes:
+    def _body(self, request: CallRequest, *, stream: bool) -> bytes:
         try:
             return request_body(
                 self.model_name,
-                messages,
+                request.messages,
                 stream=stream,
-                tools=tools,
-                params=params,
+                tools=request.tools,
+                params=request.params,
                 minimal=self.minimal,
-                extra=extra or {},
+                extra=request.extra,
             )
         except (TypeError, UnicodeEncodeError) as error:
             raise self._named(
@@ -252,6 +231,10 @@ class OpenAIChat(DeltaChat):
         error.provider, error.model = PROVIDER, self.model_name
         error.args = (f"{PROVIDER}, {self.model_name}: {error}",)
         return error
+
+
+def _estimate(request: CallRequest, reader: AnswerReader) -> Usage:
+    return estimate_usage(request.messages, request.tools, reader.output)
 
 
 async def _head(reply: Reply) -> bytes:

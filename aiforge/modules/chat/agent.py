@@ -98,7 +98,7 @@ class _Turn:
             deadline=asyncio.get_running_loop().time() + spec.settings.TURN_TIMEOUT,
             emit=emit,
             recorder=recorder,
-            prices=own_prices(spec.settings),
+            prices=own_prices(spec.settings, spec.provider),
             gate=spec.gate,
             fallbacks=spec.fallbacks,
             native=spec.native_tools,

@@ -15,6 +15,7 @@ from langchain_core.language_models import BaseChatModel
 from aiforge.core.deltas import (
     AssembledCall,
     CallParams,
+    CallRequest,
     FinishDelta,
     TextDelta,
     ToolCallDelta,
@@ -261,9 +262,8 @@ class Calls:
     async def _read_stream(self, request: Request, round_: int, reply: Reply, call_id: str) -> None:
         emit, text = self._emit, reply.text
         held = Held(lambda text: emit(Token(text, round_))) if request.prompted else None
-        async for delta in stream_deltas(
-            self.route.model, request.messages, tools=request.tools, params=self._params, call_id=call_id
-        ):
+        asked = CallRequest(request.messages, request.tools, self._params, call_id)
+        async for delta in stream_deltas(self.route.model, asked):
             if reply.first_at is None:
                 reply.first_at = perf_counter()
             match delta:
@@ -284,9 +284,8 @@ class Calls:
         reply.held = held
 
     async def _read_whole(self, request: Request, reply: Reply, call_id: str) -> None:
-        completion = await complete(
-            self.route.model, request.messages, tools=request.tools, params=self._params, call_id=call_id
-        )
+        asked = CallRequest(request.messages, request.tools, self._params, call_id)
+        completion = await complete(self.route.model, asked)
         reply.text.append(completion.text)
         reply.usage = completion.usage
         reply.finish = completion.finish_reason

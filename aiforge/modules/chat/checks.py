@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
+from aiforge.core.names import CONVERSATION_ID, CONVERSATION_WORDS
 from aiforge.modules.chat.memory import MODES
 from aiforge.modules.chat.stores.protocol import Store
-
-CONVERSATION_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def checked_text(name: str, text: object) -> str:
@@ -57,10 +55,7 @@ def check_options(
 
 def check_conversation_id(conversation_id: object) -> None:
     if not isinstance(conversation_id, str) or not CONVERSATION_ID.fullmatch(conversation_id):
-        raise ValueError(
-            "conversation_id must be 1 to 128 letters, digits, dots, dashes or underscores, "
-            f"not {conversation_id!r}"
-        )
+        raise ValueError(f"conversation_id must be {CONVERSATION_WORDS}, not {conversation_id!r}")
 
 
 def checked_metadata(metadata: object) -> dict[str, str]:

@@ -14,7 +14,7 @@ from aiforge.core.gate import Gate
 from aiforge.core.pricing import Price
 from aiforge.core.recorder import Recorder
 from aiforge.core.tokens import BYTES_PER_TOKEN, count_messages, count_tokens
-from aiforge.core.types import ProviderError
+from aiforge.core.types import AIForgeError
 from aiforge.modules.chat.budget import Budget
 from aiforge.modules.chat.calls import Calls, Request
 from aiforge.modules.chat.memory import Memory, quoted, summary_request
@@ -117,7 +117,7 @@ async def summarize(
         part, waiting = _part(waiting, summary, None if room is None else room - longest)
         try:
             reply = await calls.ask(Request(messages=summary_request(part, summary), purpose="summary"))
-        except ProviderError:
+        except AIForgeError:
             return None
         summary = reply.answer.strip()
     return summary

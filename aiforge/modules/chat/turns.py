@@ -250,7 +250,7 @@ class Turns:
             model_name=self.model_name,
             emit=emit,
             recorder=log,
-            prices=own_prices(self.settings),
+            prices=own_prices(self.settings, self.provider),
         )
         if replaced is None:
             self.failed_summaries += 1

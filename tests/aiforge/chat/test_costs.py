@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aiforge import ChatAgent, CostTracker, ProviderCall, ProviderError, Usage
-from aiforge.testing import Fail, FakeProvider, Reply, Report, Script, ToolCall, failure
+from aiforge.testing import Fail, FakeProvider, Reply, Report, Script, ScriptedModel, ToolCall, failure
 from tests.aiforge.chat.support import DuckTool
 
 INPUT, CACHED, OUTPUT = Decimal("2.5"), Decimal("1.25"), Decimal(10)
@@ -137,3 +137,11 @@ def test_two_models_are_two_rows() -> None:
     assert tracker.by_model == {"a": 0.1000001, "b": 0.2}
     assert tracker.usage.reasoning_tokens == 3
     assert repr(tracker) == "CostTracker($0.3000001, 3 calls, 0 unpriced)"
+
+
+def test_an_own_price_is_also_that_of_a_model_that_was_handed_over() -> None:
+    agent = ChatAgent(llm=ScriptedModel(replies=["Yes."]), MODELS={"scripted": {"input": 1, "output": 2}})
+    agent.chat("Hello")
+    assert agent._model_name == "scripted"
+    assert agent.cost_tracker.total > 0
+    assert agent.cost_tracker.unpriced_calls == 0

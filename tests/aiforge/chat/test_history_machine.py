@@ -117,7 +117,7 @@ class Run:
 
 
 @given(st.lists(STEP, max_size=14))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_history_is_what_a_plain_model_says(steps: list[tuple[str, Any]]) -> None:
     async def scenario() -> None:
         machine = Run()

@@ -233,7 +233,7 @@ async def summary_of(
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(0, 6_000), min_size=1, max_size=12),
     room=st.integers(1_000, 4_000),
@@ -337,7 +337,7 @@ def test_estimates_are_compared_with_what_the_provider_counts() -> None:
 SAID = st.tuples(st.integers(1, 900), st.lists(st.integers(0, 400), max_size=3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(turns=st.lists(SAID, min_size=1, max_size=10), k=st.integers(1, 8), window=st.integers(1_200, 4_000))
 def test_any_conversation_stays_valid_and_within_its_window(
     turns: list[tuple[int, list[int]]], k: int, window: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 from aiforge import ChatAgent, ProviderError
 from aiforge.core.delta_chat import DeltaChat
 from aiforge.core.deltas import (
-    CallParams,
+    CallRequest,
     Completion,
     Delta,
     FinishDelta,
@@ -77,17 +77,9 @@ class Planned(DeltaChat):
     def _llm_type(self) -> str:
         return "planned"
 
-    async def stream_deltas(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[Delta, None]:
-        check_messages(messages, "openai")
-        check_messages(messages, "anthropic")
+    async def stream_deltas(self, request: CallRequest) -> AsyncGenerator[Delta, None]:
+        check_messages(request.messages, "openai")
+        check_messages(request.messages, "anthropic")
         said = self.plan.pop(0) if self.plan else Said("The end.")
         if said.text:
             yield TextDelta(said.text)
@@ -102,18 +94,8 @@ class Planned(DeltaChat):
         yield UsageDelta(Usage(1, 1))
         yield FinishDelta("stop")
 
-    async def complete(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        params: CallParams,
-        call_id: str,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Completion:
-        deltas = [
-            delta async for delta in self.stream_deltas(messages, tools=tools, params=params, call_id=call_id)
-        ]
+    async def complete(self, request: CallRequest) -> Completion:
+        deltas = [delta async for delta in self.stream_deltas(request)]
         return Completion(
             text="".join(delta.text for delta in deltas if isinstance(delta, TextDelta)),
             tool_calls=assemble(delta for delta in deltas if isinstance(delta, ToolCallDelta)),
@@ -135,7 +117,7 @@ async def draw(arguments: dict[str, Any]) -> Image:
     return Image("a drawing", "image/png", b"pixels")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     turns=TURNS,
     memory=st.sampled_from(["buffer", "summary", "none"]),

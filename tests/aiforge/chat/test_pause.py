@@ -234,7 +234,7 @@ ROUNDS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(rounds=ROUNDS, answers=st.lists(st.sampled_from(["yes", "no", ""]), min_size=12), native=st.booleans())
 def test_any_turn_goes_on_to_its_answer_with_valid_messages(
     rounds: list[list[str]], answers: list[str], native: bool

@@ -50,7 +50,9 @@ def stream(*events: bytes, cut: bool = False) -> Answer:
 
 
 class Service:
-    """`url` is where it listens; `requests` is what it was asked."""
+    """`url` is where it listens; `requests` is what it was asked. `gate` is waited at before each answer."""
+
+    gate: threading.Barrier | None = None
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -67,6 +69,8 @@ class Service:
                 is_form = headers.get("content-type", "").startswith("multipart/form-data")
                 body = raw if is_form else json.loads(raw) if raw else None
                 service.requests.append(Request(self.command, self.path, headers, body))
+                if service.gate is not None:
+                    service.gate.wait()
                 reply = service.answers.pop(0)
                 self.send_response(reply.status)
                 for name, value in reply.headers.items():

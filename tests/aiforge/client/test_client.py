@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import threading
 from decimal import Decimal
 
 import pytest
@@ -28,6 +30,8 @@ from aiforge.core.events import Done, Event, Gap, Message, Token
 from tests.aiforge.client.conftest import Ask, ask_sync
 from tests.aiforge.client.service import Answer, Service, answer, event, refusal, stream
 
+MANY = 120
+"""More streams at a time than httpx's own limit."""
 TURN = {"turn_id": "17ab", "conversation_id": "user-42", "state": "queued"}
 BATCH = {
     "id": "batch_17ab",
@@ -135,6 +139,16 @@ def test_batches_that_are_files(service: Service, ask: Ask) -> None:
     ]
 
 
+def test_pages_of_long_answers_have_fewer_rows(service: Service, ask: Ask) -> None:
+    long = b"".join(
+        b'{"index":%d,"status":"ok","answer":"%b"}\n' % (index, b"x" * 1_000_000) for index in range(4)
+    )
+    service.answers = [Answer(long), Answer(b"")]
+    assert len(ask(service.url, "results", "batch_17ab")) == 4
+    asked = [one.path.rpartition("?")[2] for one in service.requests]
+    assert asked == ["after=0&limit=50", "after=4&limit=8"]
+
+
 def test_batches(service: Service, ask: Ask) -> None:
     rows = b'{"index":1,"id":"b","status":"ok","answer":"a\xe2\x80\xa8b","cost":"0.1"}\n'
     rows += b'{"index":2,"status":"error","error":{"code":"rate_limited","message":"no"}}\n'
@@ -238,6 +252,20 @@ def test_a_gap_is_shown_and_an_unknown_event_skipped(service: Service, ask: Ask)
         )
     ]
     assert ask(service.url, "stream", "17ab", after=2) == [(8, Gap(3, 8)), (10, Done())]
+
+
+def test_any_number_of_streams_is_read_at_a_time(service: Service) -> None:
+    service.answers = [stream(event(1, type="done")) for _ in range(MANY)]
+    service.gate = threading.Barrier(MANY, timeout=30)
+
+    async def read(client: AsyncClient) -> list[tuple[int, Event]]:
+        return [pair async for pair in client.stream("17ab")]
+
+    async def read_all() -> list[list[tuple[int, Event]]]:
+        async with AsyncClient(service.url, retries=0) as client:
+            return await asyncio.gather(*(read(client) for _ in range(MANY)))
+
+    assert asyncio.run(read_all()) == [[(1, Done())]] * MANY
 
 
 def test_a_stream_of_an_unknown_turn_is_an_error_at_once(service: Service, ask: Ask) -> None:

@@ -9,7 +9,15 @@ from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 
-from aiforge.core.deltas import CallParams, Completion, Delta, TextDelta, ToolCallDelta, UsageDelta
+from aiforge.core.deltas import (
+    CallParams,
+    CallRequest,
+    Completion,
+    Delta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.providers import complete, create_model, stream_deltas
 from aiforge.core.settings import AIForgeSettings
@@ -63,7 +71,7 @@ async def hear(
 ) -> Heard:
     heard = Heard()
     try:
-        async for delta in stream_deltas(model, messages, tools=tools, params=params, call_id=call_id):
+        async for delta in stream_deltas(model, CallRequest(messages, tools, params, call_id)):
             heard.deltas.append(delta)
     except ProviderError as error:
         heard.error = error
@@ -77,7 +85,7 @@ async def ask(
     tools: list[dict[str, Any]] | None = None,
     params: CallParams = CallParams(),  # noqa: B008  # frozen
 ) -> Completion:
-    return await complete(model, messages, tools=tools, params=params, call_id="call-1")
+    return await complete(model, CallRequest(messages, tools, params, "call-1"))
 
 
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -120,7 +120,7 @@ def test_own_models_are_priced_routed_and_listed() -> None:
         "house-plain": {"context_window": 8_192},
     }
     settings = AIForgeSettings.load(MODELS=models)
-    assert set(own_prices(settings)) == {"house-large"}
+    assert set(own_prices(settings)) == {"openai/house-large"}
     million = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
     assert price("openai", "house-large", million, own_prices(settings)) == Decimal("0.03")
     agent = ChatAgent(quality="high", OPENAI_API_KEY="key", MODELS=models)

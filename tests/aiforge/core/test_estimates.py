@@ -7,7 +7,7 @@ from decimal import Decimal
 from aiforge.core.estimates import LONG_ANSWER, SHORT_ANSWER, Estimator
 from aiforge.core.pricing import Price
 
-OWN = {"mine": Price(input=Decimal(1), output=Decimal(2))}
+OWN = {"openai/mine": Price(input=Decimal(1), output=Decimal(2))}
 
 
 def question(text: str = "x" * 400) -> list[dict[str, str]]:

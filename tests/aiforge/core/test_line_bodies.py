@@ -8,6 +8,7 @@ import pytest
 from openai.types.chat import ChatCompletion, completion_create_params
 from openai.types.responses import Response, response_create_params
 
+from aiforge.core.completions import longest_answer
 from aiforge.core.deltas import AssembledCall, Completion
 from aiforge.core.line_bodies import CHAT, RESPONSES, asked, reply, unread
 from aiforge.core.types import RequestRefusedError, Usage
@@ -187,3 +188,19 @@ def test_a_chat_completion_is_one_of_openais() -> None:
     assert said.usage is not None
     assert said.usage.prompt_tokens_details is not None
     assert said.usage.prompt_tokens_details.cached_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        (b'{"max_tokens":7}', 7),
+        (b'{"max_tokens":0,"max_completion_tokens":9}', 9),
+        (b'{"max_output_tokens":-5}', None),
+        (b'{"max_tokens":true}', None),
+        (b'{"max_tokens":"7"}', None),
+        (b"{}", None),
+    ],
+)
+def test_what_bounds_an_answer(body: bytes, most: int | None) -> None:
+    """What is no bound must not make room in a budget."""
+    assert longest_answer(body) == most

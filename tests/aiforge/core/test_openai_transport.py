@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from aiforge.core.deltas import CallParams, TextDelta
+from aiforge.core.deltas import CallParams, CallRequest, TextDelta
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.providers import create_model, stream_deltas
@@ -111,7 +111,7 @@ def test_a_slow_reader_is_not_a_silent_provider(provider: FakeProvider) -> None:
 
     async def read() -> str:
         text = ""
-        async for delta in stream_deltas(model, HELLO, tools=None, params=CallParams(), call_id="c"):
+        async for delta in stream_deltas(model, CallRequest(HELLO, None, CallParams(), "c")):
             if isinstance(delta, TextDelta):
                 text += delta.text
                 await provider.wait_until_async(lambda: provider.calls[0].end == "answered")
@@ -223,9 +223,7 @@ def test_leaving_a_stream_closes_the_connection(provider: FakeProvider) -> None:
 
     async def run() -> None:
         model = openai_model(provider.url)
-        async with aclosing(
-            stream_deltas(model, HELLO, tools=None, params=CallParams(), call_id="c")
-        ) as deltas:
+        async with aclosing(stream_deltas(model, CallRequest(HELLO, None, CallParams(), "c"))) as deltas:
             assert await anext(deltas) == TextDelta("one")
         await provider.wait_until_async(lambda: provider.calls[0].end == "closed", 1)
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiforge.core.cost import CostTracker
-from aiforge.core.pricing import Price, price
-from aiforge.core.types import ConfigError, ProviderCall, Usage
+from aiforge.core.pricing import Price, highest_price, price
+from aiforge.core.types import COST_UNIT, ConfigError, ProviderCall, Usage
 
 C1 = Usage(input_tokens=262_960, output_tokens=1_744, cached_tokens=257_955)
 USAGE = Usage(input_tokens=1_000_000, output_tokens=1_000_000, cached_tokens=400_000)
@@ -22,7 +22,7 @@ def test_a_cached_prompt_to_the_last_digit() -> None:
     """C1"""
     own = Price(input=Decimal("1.25"), cached=Decimal("0.625"), output=Decimal(10))
     assert own.cost(C1) == Decimal("0.184918125")
-    assert price("openai", "my-model", C1, {"my-model": own}) == Decimal("0.184918125")
+    assert price("openai", "my-model", C1, {"openai/my-model": own}) == Decimal("0.184918125")
 
 
 def test_list_prices() -> None:
@@ -68,7 +68,7 @@ def test_unknown_is_none(provider: str, model: str) -> None:
 def test_an_explicit_zero_is_zero() -> None:
     """C6"""
     assert price("offline", "offline", USAGE) == 0
-    assert price("openai", "ours", USAGE, {"ours": Price(input=Decimal(0), output=Decimal(0))}) == 0
+    assert price("openai", "ours", USAGE, {"openai/ours": Price(input=Decimal(0), output=Decimal(0))}) == 0
     assert price("openai", "gpt-4o", Usage()) == 0
 
 
@@ -80,7 +80,8 @@ def test_other_providers_have_prices() -> None:
 
 
 @pytest.mark.parametrize(
-    "provider", ["openai", "anthropic", "google", "mistral", "aws", "x-ai", "deepseek", "groq"]
+    "provider",
+    ["openai", "anthropic", "google", "mistral", "aws", "x-ai", "deepseek", "groq", "openrouter"],
 )
 def test_every_model_of_the_list_as_the_list_counts(provider: str) -> None:
     usage = Usage(input_tokens=1234, output_tokens=567, cached_tokens=89)
@@ -91,9 +92,36 @@ def test_every_model_of_the_list_as_the_list_counts(provider: str) -> None:
             listed = genai_prices.calc_price(counted, model.id, provider_id=provider)
         except (LookupError, ValueError):
             continue
-        assert price(provider, model.id, usage) == listed.total_price, model.id
+        assert price(provider, model.id, usage) == listed.total_price.quantize(COST_UNIT), model.id
         compared += 1
     assert compared > 5
+
+
+@pytest.mark.parametrize("written", [0, 1, 7_000, 7_001])
+def test_a_list_price_that_is_finer_than_the_ledger_still_has_a_cost(written: int) -> None:
+    """The list has prices such as 0.0833333333333333: a call must not fail after it was paid."""
+    cost = price("openrouter", "google/gemini-2.5-flash", Usage(9_000, 10, 0, written))
+    assert cost is not None
+    assert cost > 0
+    assert cost % COST_UNIT == 0
+
+
+def test_what_is_written_to_a_cache_can_be_the_most() -> None:
+    model = "claude-sonnet-4-5"
+    written = price("anthropic", model, Usage(1_000, 10, 0, 1_000))
+    assert written is not None
+    assert (
+        highest_price("anthropic", model, Usage(1_000, 10))
+        == written
+        > (price("anthropic", model, Usage(1_000, 10)) or 0)
+    )
+    assert highest_price("openai", "unheard-of", Usage(1_000, 10)) is None
+
+
+def test_an_own_price_is_for_its_provider_alone() -> None:
+    own = {"house/gpt-4o": Price(input=Decimal(0), output=Decimal(0))}
+    assert price("house", "gpt-4o", USAGE, own) == 0
+    assert price("openai", "gpt-4o", USAGE, own) == price("openai", "gpt-4o", USAGE) != 0
 
 
 @pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "-inf", "0.0000001"])

@@ -86,7 +86,7 @@ def test_usage_is_counted_or_given_and_reported_once() -> None:
         "input_tokens": 6,
         "output_tokens": 3,
         "total_tokens": 9,
-        "input_token_details": {"cache_read": 0},
+        "input_token_details": {"cache_read": 0, "cache_creation": 0},
         "output_token_details": {"reasoning": 0},
     }
     given = ScriptedModel(replies=["x"], usage=Usage(100, 7, cached_tokens=40))
