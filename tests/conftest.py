@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
+from hypothesis import settings
 
 from aiforge.testing import FakeProvider
 from tests.support import leaks
@@ -49,6 +50,12 @@ LONG: Final = (
     "tests/properties/",
 )
 """What takes longest, in this order."""
+
+
+def pytest_configure() -> None:
+    """Hypothesis' limit for an example goes: how long one takes says how busy the machine is."""
+    settings.register_profile("suite", deadline=None)
+    settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -24,6 +24,8 @@ def main() -> int:
         return 3
     application = celery_application(settings)
     application.conf.broker_pool_limit = CONNECTIONS
+    # Our own transport hides the broker's kind, and Flower shows no queues of one that it does not know.
+    application.conf.broker_transport = None
     application.start(["flower", *sys.argv[1:]])
     return 0
 

@@ -23,7 +23,7 @@ from worker.app import application, spare_slots
 from worker.contract.logs import Forward, logger
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
-from worker.contract.service import announce, say, taken
+from worker.contract.service import END_SIGNALS, announce, ignore_signals, say, taken
 from worker.loop import LoopThread
 from worker.pools import prefork
 from worker.pools.choice import pool_of
@@ -35,7 +35,6 @@ from worker.suspects.forks import Forks
 
 LAST_SECONDS: Final = 20.0
 """How long after the grace time the process may take to end; whatever holds it up then, it goes."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _CHATTY: Final = ("celery.worker.strategy", "celery.app.trace", "kombu", "aiohttp")
 _log = logging.getLogger(__name__)
 
@@ -99,6 +98,7 @@ def run(settings: WorkerSettings, library: AIForgeSettings, sock: socket.socket)
         forks.close()
         if settings.pool == "prefork":
             prefork.remove_metrics_folder()
+        ignore_signals()
     return int(worker.exitcode or 0)
 
 
@@ -137,7 +137,7 @@ def _obey_signals(settings: WorkerSettings, host: Single | Parent, worker: Any) 
         loop.call_soon_threadsafe(loop.call_later, grace + LAST_SECONDS, _go)
 
     faulthandler.register(signal.SIGUSR1)
-    for number in _SIGNALS:
+    for number in END_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, on_signal)
 

@@ -9,6 +9,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from aiforge.core.types import ProviderCall
+from worker.contract.records import unpriced
 
 REGISTRY: Final = CollectorRegistry()
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -70,9 +71,6 @@ TOKENS: Final = Counter(
     "Tokens of this worker's provider calls; cached are part of input, reasoning part of output.",
     ("kind",),
     registry=REGISTRY,
-)
-COST: Final = Counter(
-    "aiforge_cost_usd_total", "Cost of this worker's priced provider calls in USD.", registry=REGISTRY
 )
 CALLS: Final = Counter(
     "aiforge_provider_calls_total",
@@ -141,7 +139,7 @@ BUILD: Final = Gauge(
 )
 
 _CARRIED: Final = (
-    TURNS, TURN_SECONDS, FIRST_TOKEN_SECONDS, FAILURES, ITEMS, TOKENS, COST, CALLS, UNPRICED, LOOKUPS,
+    TURNS, TURN_SECONDS, FIRST_TOKEN_SECONDS, FAILURES, ITEMS, TOKENS, CALLS, UNPRICED, LOOKUPS,
 )  # fmt: skip
 """What is counted where the work runs, so also in a process that runs one suspect and then is gone."""
 
@@ -167,9 +165,7 @@ def count_call(call: ProviderCall) -> None:
         TOKENS.labels("output").inc(call.usage.output_tokens)
         TOKENS.labels("cached").inc(call.usage.cached_tokens)
         TOKENS.labels("reasoning").inc(call.usage.reasoning_tokens)
-    if call.cost is not None:
-        COST.inc(float(call.cost))
-    elif call.outcome == "ok":
+    if unpriced(call):
         UNPRICED.inc()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery
 
 from worker import metrics
-from worker.contract.keys import is_batch_id, is_turn_id
+from worker.contract.ids import is_batch_id, is_turn_id
 from worker.contract.queues import TASKS
 from worker.contract.schemas import Lane
 from worker.runtime import Runtime

@@ -83,10 +83,9 @@ def test_redis_names_are_built_in_keys_only() -> None:
 
 def test_every_script_lists_its_keys_and_arguments() -> None:
     for path in (ROOT / "worker/contract/scripts").glob("*.lua"):
-        if path.name != "prelude.lua":
-            head = path.read_text().split("\n\n")[0]
-            assert "-- KEYS " in head, path.name
-            assert "-- ARGV " in head, path.name
+        head = path.read_text().split("\n\n")[0]
+        assert "-- KEYS " in head, path.name
+        assert "-- ARGV " in head, path.name
 
 
 def test_modules_and_functions_stay_small() -> None:

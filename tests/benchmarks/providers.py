@@ -22,7 +22,7 @@ import uvloop
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from aiforge.core.deltas import CallParams, TextDelta
+from aiforge.core.deltas import CallParams, CallRequest, TextDelta
 from aiforge.core.openai_chat.model import OpenAIChat
 from aiforge.core.providers import complete, stream_deltas
 from aiforge.core.settings import AIForgeSettings
@@ -167,12 +167,12 @@ def _contenders(url: str, session: aiohttp.ClientSession) -> dict[str, tuple[Con
 
     async def our_stream() -> int:
         texts = 0
-        async for delta in stream_deltas(ours, MESSAGES, tools=None, params=PARAMS, call_id="bench"):
+        async for delta in stream_deltas(ours, CallRequest(MESSAGES, None, PARAMS, "bench")):
             texts += isinstance(delta, TextDelta)
         return texts
 
     async def our_call() -> int:
-        return len((await complete(ours, MESSAGES, tools=None, params=PARAMS, call_id="bench")).text)
+        return len((await complete(ours, CallRequest(MESSAGES, None, PARAMS, "bench"))).text)
 
     def stream_of(model: OpenAIChat | ChatOpenAI) -> Contender:
         async def stream() -> int:

@@ -25,7 +25,8 @@ from tests.benchmarks.measure import resident_megabytes, service
 from tests.support.processes import Service
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import wait_until
-from worker.contract.keys import SHARDS, Keys
+from worker.contract.ids import SHARDS
+from worker.contract.keys import Keys
 from worker.contract.queues import queue
 from worker.contract.schemas import Lane
 from worker.contract.settings import ContractSettings

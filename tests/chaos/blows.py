@@ -19,7 +19,7 @@ from tests.support.processes import children
 from tests.support.waiting import eventually
 
 PATIENCE_SECONDS: Final = 120.0
-ON_ITS_WAY_SECONDS: Final = 0.1
+ON_ITS_WAY_SECONDS: Final = 0.5
 """In which what a stopped process had sent reaches Redis."""
 STORM: Final = 5
 """The most SIGTERMs of one storm."""

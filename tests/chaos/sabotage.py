@@ -58,7 +58,7 @@ SABOTAGES: Final[Mapping[str, Sabotage]] = {
         changes={
             "finish": [
                 (
-                    " or record[2] ~= ARGV[2] then return { 'refused', '' } end",
+                    " or fence ~= ARGV[2] then return { 'refused', '' } end",
                     " then return { 'refused', '' } end",
                 )
             ]
@@ -96,8 +96,8 @@ SABOTAGES: Final[Mapping[str, Sabotage]] = {
         changes={
             "finish": [
                 (
-                    "or record[2] ~= ARGV[2] then return",
-                    "or record[2] ~= ARGV[2] then for _, late in ipairs(take(at, tonumber(ARGV[11]))) do"
+                    "or fence ~= ARGV[2] then return",
+                    "or fence ~= ARGV[2] then for _, late in ipairs(take(at, tonumber(ARGV[11]))) do"
                     " redis.call('RPUSH', key.msgs, late) end return",
                 )
             ]

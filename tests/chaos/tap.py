@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 import hiredis
 
 from tests.support.proxy import Fate, Proxy, Wire
-from worker.contract.server.lua import linked, load_scripts
+from worker.contract.server.lua import load_scripts
 
 Moment = Literal["before", "after"]
 """Before a script reaches Redis, or after it has run there and before its caller hears of it."""
@@ -201,9 +201,6 @@ def script_names(code: Path | None) -> dict[bytes, str]:
     """The scripts by digest: this checkout's, and those of another one that is tried."""
     scripts = load_scripts()
     if code is not None:
-        texts = {
-            path.stem: path.read_text(encoding="utf-8")
-            for path in (code / "worker" / "contract" / "scripts").glob("*.lua")
-        }
-        scripts |= {f"{name} ": script for name, script in linked(texts).items()}
+        others = load_scripts(code / "worker" / "contract" / "scripts")
+        scripts |= {f"{name} ": script for name, script in others.items()}
     return {script.digest.encode(): script.name for script in scripts.values()}

@@ -10,7 +10,7 @@ from tests.chaos.evidence import Accepted, Facts, Phase
 from tests.chaos.plan import Point
 from worker.contract import records
 from worker.contract.client import TurnClient
-from worker.contract.keys import SHARDS
+from worker.contract.ids import SHARDS
 from worker.contract.schemas import TERMINAL_STATES, TurnState
 from worker.patience import patiently
 

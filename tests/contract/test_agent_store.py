@@ -16,7 +16,8 @@ from tests.aiforge.chat.support import DuckTool, run
 from tests.support.proxy import Proxy
 from tests.support.servers import RedisServer
 from worker.contract.client import TurnClient
-from worker.contract.keys import Keys, shard_of
+from worker.contract.ids import shard_of
+from worker.contract.keys import Keys
 from worker.contract.memory.agent_store import RedisStore
 from worker.contract.schemas import ConversationSettings
 

@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 from worker.contract.batch import answers
 from worker.contract.batch.answers import AnswerStore, Asked, KeptAnswer, asked
 from worker.contract.client import TurnClient
-from worker.contract.keys import shard_of
+from worker.contract.ids import shard_of
 
 pytestmark = pytest.mark.anyio
 DAY = 86_400

@@ -15,11 +15,12 @@ from tests.support.slices import Sliced, take
 from worker.contract.batch.batches import VALIDATE
 from worker.contract.batch.entries import continued
 from worker.contract.batch.erasing import BatchErasure
+from worker.contract.batch.item_places import item_place
 from worker.contract.batch.steps import BatchSteps
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
-from worker.contract.store import Refused, item_place
+from worker.contract.store import Refused
 from worker.running.item_turns import ConversationErasedError
 
 pytestmark = pytest.mark.anyio

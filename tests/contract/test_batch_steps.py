@@ -12,6 +12,7 @@ from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, Connect, intended, paid
 from worker.contract.batch.batches import FINALIZE, VALIDATE, Slice
+from worker.contract.batch.client import Deleted
 from worker.contract.batch.entries import repeated
 from worker.contract.batch.line_schemas import LineError, LineErrors, LineItem
 from worker.contract.batch.steps import BatchSteps
@@ -147,6 +148,15 @@ async def test_rows_that_are_known_from_the_start(client: TurnClient) -> None:
     assert (done.total, done.completed, done.failed) == (3, 2, 1)
     with pytest.raises(Conflict, match="no item"):
         await client.retry_batch(batch.batch_id)
+
+
+async def test_lines_that_are_refused_take_no_slice(client: TurnClient) -> None:
+    batch = await posted(client)
+    taken, why = await step(client, batch, VALIDATE), TurnFailure("invalid_json_line", "wrong")
+    rows = {n: encode(BatchRow(index=n, id=None, status="error", error=why)) for n in range(5)}
+    await client.batches.add_items(batch.batch_id, 0, [*[b"!"] * 5, *entries(1)], rows)
+    assert await BatchSteps(client.batches).begin(taken, 6, None) == "in_progress"
+    assert (await next_slice(client, batch)).items == [5]
 
 
 @pytest.mark.parametrize("held", ["nobody", "held", "dead"])
@@ -321,6 +331,23 @@ async def test_a_key_stands_for_one_batch(client: TurnClient) -> None:
     assert other.batch_id != first.batch_id
 
 
+async def test_a_repetition_is_answered_also_when_its_file_is_gone(client: TurnClient) -> None:
+    upload = await client.files.begin("default", "q.jsonl", "batch")
+    await upload.write(b"{}\n")
+    file = await upload.seal()
+    request = BatchRequest(
+        input_file_id=file.file_id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    first = await client.submit_batch(request, idempotency_key="k")
+    await client.files.delete(file.file_id, "default")
+    again = await client.submit_batch(request, idempotency_key="k")
+    assert (again.batch_id, again.replayed) == (first.batch_id, True)
+    with pytest.raises(Conflict, match="another body"):
+        await client.submit_batch(msgspec.structs.replace(request, dedupe=True), idempotency_key="k")
+    with pytest.raises(InvalidInput, match="there is no file"):
+        await client.submit_batch(request, idempotency_key="other")
+
+
 async def test_who_was_refused_is_told_when_there_is_work_again(connect: Connect) -> None:
     client = await connect(batch_window=1)
     batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="x")] * 3))
@@ -354,6 +381,51 @@ async def test_rows_are_told_as_they_come(client: TurnClient) -> None:
     assert isinstance(found[-1][1], Batch)
     later = [event async for _, event in client.batch_events(batch.batch_id, after=2)]
     assert [event.index for event in later if isinstance(event, BatchRow)] == [0]
+
+
+async def test_who_follows_a_batch_hears_that_it_was_deleted(client: TurnClient) -> None:
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="q")]))
+    events = client.batch_events(batch.batch_id)
+    await anext(events)
+    await client.cancel_batch(batch.batch_id)
+    await client.delete_batch(batch.batch_id)
+    left = [event async for event in events]
+    (number, gone) = left[-1]
+    assert isinstance(gone, Deleted)
+    assert (number, gone.batch.batch_id) == (0, batch.batch_id)
+    with pytest.raises(NotFound):
+        await anext(client.batch_events(batch.batch_id))
+
+
+async def test_long_rows_are_read_some_at_a_time(client: TurnClient) -> None:
+    """Also where many rows are the answer to one item."""
+    long = BatchItem(message="a")
+    batch = await client.submit_batch(
+        BatchRequest(items=[long, *[BatchItem(message=f"{n}") for n in range(5)], long, long], dedupe=True)
+    )
+    while isinstance(taken := await take(client.batches, batch.batch_id), Sliced):
+        rows = [msgspec.structs.replace(taken.row(n), answer="x" * 700_000) for n in taken.items]
+        await taken.store(rows, over=True)
+    read = [len(part) async for part in client.result_parts(batch.batch_id)]
+    assert sum(read) == 8
+    assert max(read) == 3
+    assert [row.index for row in await client.results(batch.batch_id, after=1, limit=6)] == [1, 2, 3, 4, 5, 6]
+    told = [event async for _, event in client.batch_events(batch.batch_id)]
+    assert sorted(row.index for row in told if isinstance(row, BatchRow)) == list(range(8))
+    assert len(await client.batches.arrived(batch.batch_id, 0)) == 3
+
+
+async def test_long_lines_are_read_some_at_a_time_for_their_ids(client: TurnClient) -> None:
+    body = msgspec.Raw(b'"' + b"x" * 700_000 + b'"')
+    stored = [encode(LineItem(id=f"id-{number}", body=body)) for number in range(25)]
+    batch = await begun(client, stored)
+    await client.cancel_batch(batch.batch_id)
+    taken = await step(client, batch, FINALIZE)
+    steps = BatchSteps(client.batches)
+    assert await steps.ids(taken, 2, 24) == [f"id-{number}" for number in range(2, 25)]
+    items = [client.batches.keys.items(batch.batch_id)]
+    assert len(await client.connection.run("batch_entries", items, [0, 24, 2_000_000])) == 10
+    assert len(await client.connection.run("batch_entries", items, [0, 24, 10_000_000])) == 20
 
 
 async def test_an_unopened_batch_disappears(client: TurnClient, server: RedisServer) -> None:

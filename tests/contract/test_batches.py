@@ -12,7 +12,7 @@ from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, paid
 from tests.support.waiting import eventually
-from worker.contract.batch.batches import UPLOAD_BYTES
+from worker.contract.batch.entries import UPLOAD_BYTES
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.schemas import (
@@ -94,13 +94,16 @@ async def running(client: TurnClient, batch: Batch) -> Sliced:
 
 
 async def test_slices_grow_with_the_speed_of_items(connect: Connect) -> None:
-    """About a second's worth, at most ten, and never so much that the window could not be filled."""
+    """A second's worth or a little more, at most ten, never so much that the window could not be filled."""
     client = await connect(batch_window=2)
     batch = await client.submit_batch(request(400))
     first = await running(client, batch)
     assert len(first.items) == 1
     await first.answer_all(latency_ms=50)
     assert len((await running(client, batch)).items) == 10
+    usual = await client.submit_batch(request(400))
+    await (await running(client, usual)).answer_all(latency_ms=510)
+    assert len((await running(client, usual)).items) == 2
     slow = await client.submit_batch(request(400))
     await (await running(client, slow)).answer_all(latency_ms=2_000)
     assert len((await running(client, slow)).items) == 1
@@ -209,6 +212,23 @@ async def test_a_batch_that_waits_for_its_own_calls_gives_out_the_next_slice(cli
     assert (await running(client, batch)).taken.start == first.start
 
 
+async def test_a_lease_that_was_renewed_meanwhile_is_not_taken(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(1))
+    held = await running(client, batch)
+    assert await client.batches.release(batch.batch_id, held.taken.start, None) == "refused"
+    await held.answer_all()
+    assert (await finished(client, batch)).completed == 1
+
+
+async def test_a_batch_has_begun_with_its_first_slice(client: TurnClient) -> None:
+    batch = await client.submit_batch(request(2))
+    await running(client, batch)
+    key = client.batches.keys.batch(batch.batch_id)
+    await client.connection.command("HSET", key, "started_at", 5_000)
+    await running(client, batch)
+    assert (await client.batch(batch.batch_id)).started_at == 5.0
+
+
 async def test_some_crashes_make_single_suspects(connect: Connect) -> None:
     client = await connect(batch_window=1)
     batch = await client.submit_batch(request(8))
@@ -256,7 +276,7 @@ async def test_the_calls_of_one_claim(client: TurnClient) -> None:
     batch = await client.submit_batch(request(1))
     taken = await running(client, batch)
     first, second = paid(taken.call_id(0)), intended(taken.call_id(0, 2))
-    await client.turns.ledger(batch.batch_id, settled=[first], intended=[second])
+    await client.turns.ledger(batch.batch_id, "default", settled=[first], intended=[second])
     found = await client.batches.calls(taken.taken)
     assert [msgspec.structs.replace(call, attempt=None, at=None) for call in found] == [first, second]
     await taken.hand_back()
@@ -283,7 +303,7 @@ async def test_lost_calls_of_a_dead_slice(client: TurnClient) -> None:
     batch = await client.submit_batch(request(1))
     taken = await running(client, batch)
     await client.turns.ledger(
-        batch.batch_id, settled=[paid(taken.call_id(0))], intended=[intended(taken.call_id(0, 2))]
+        batch.batch_id, "default", settled=[paid(taken.call_id(0))], intended=[intended(taken.call_id(0, 2))]
     )
     await kill(client.batches, batch.batch_id, 0)
     outcomes = {call.call_id: call.outcome for call in await client.turns.calls(batch.batch_id)}

@@ -16,6 +16,7 @@ from worker.contract import records
 from worker.contract.calls.budget_limits import Limit, limit, limits
 from worker.contract.calls.budgets import Budget, BudgetStore, Exceeded, Need, Rules
 from worker.contract.client import TurnClient
+from worker.contract.errors import LimitExceeded
 from worker.contract.schemas import ConversationSettings, TurnRequest
 from worker.contract.settings import ContractSettings
 
@@ -127,6 +128,19 @@ async def test_a_lost_call_counts_as_what_was_said_before_it_was_made(budgets: B
     assert await units(budgets) == Decimal("0.0133") + Decimal("0.002")
 
 
+async def test_a_lost_call_counts_with_what_was_seen_of_it_where_that_is_more(budgets: BudgetStore) -> None:
+    usual = Need(tokens=100, usd=Decimal("0.002"))
+    tokens = Budget("batch:b", limit("max_tokens", Decimal(10_000)))
+    for name, seen in (("short", 99), ("long", 5_000)):
+        held = [CAP, tokens]
+        assert await budgets.reserve("t", name, held, WORST, lost=usual, seconds=LONG) is None
+        cost = {"short": "0.001", "long": "0.003"}[name]
+        for _ in range(2):
+            await budgets.settle("t", [ended(name, cost, "lost", tokens=seen)])
+    assert await units(budgets) == Decimal("0.005")
+    assert await budgets.used("t", tokens) == 100 + WORST.tokens, "no more than it could take"
+
+
 async def test_failed_calls_count_as_what_they_cost(budgets: BudgetStore) -> None:
     for outcome, cost in (("error", "0.004"), ("aborted", "0.005")):
         assert await budgets.reserve("t", outcome, [CAP], WORST, seconds=LONG) is None
@@ -198,6 +212,16 @@ def test_which_budgets_hold_for_whom() -> None:
     ]
 
 
+def test_the_same_limit_twice_is_the_lower_one() -> None:
+    """A batch's own limit beside that of all batches: both are one sum, which would count twice."""
+    rules = Rules(ContractSettings(budgets={"batch": {"max_usd": Decimal(1), "max_tokens": Decimal(9)}}))
+    for own, expected in (("0.5", "0.5"), ("2", "1")):
+        found = rules.of("t", batch_id="b", batch_limits=[limit("max_usd", Decimal(own))])
+        assert [one.limit for one in found] == [
+            limit("max_usd", Decimal(expected)), limit("max_tokens", Decimal(9)),
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("written", "message"),
     [
@@ -217,6 +241,7 @@ def test_wrong_settings_are_named(written: dict[str, dict[str, Decimal]], messag
         ("usd_per_week", "1", "usd_per_week: no such limit"),
         ("max_usd", "-1", "max_usd: must be from 0"),
         ("max_usd", "NaN", "max_usd: must be from 0"),
+        ("max_usd", "9000001", "max_usd: must be from 0 to 9000000"),
         ("max_usd", "1e-13", "finer than 10"),
         ("max_tokens", "1.5", "finer than one"),
     ],
@@ -241,6 +266,20 @@ async def test_an_erased_conversation_leaves_no_budget(
     await budgets.settle("t", [ended("under way", None)])
     assert (await budgets.used("t", OF_ALL), await budgets.used("t", OF_ONE)) == (20, 0)
     assert server.ask("KEYS", "*budget:conversation*") == []
+
+
+async def test_a_full_budget_refuses_new_turns_and_no_repetition(connect: Connect) -> None:
+    client = await connect(budgets={"conversation": {"max_requests": Decimal(1)}})
+    budgets, request = BudgetStore(client.connection, client.settings), TurnRequest(message="Hi")
+    budget = Budget("conversation:c", limit("max_requests", Decimal(1)))
+    posted = await client.submit(request, conversation_id="c", idempotency_key="k")
+    await budgets.reserve("default", "call", [budget], WORST, seconds=LONG)
+    await budgets.settle("default", [ended("call", None)])
+    for key in ("another", None):
+        with pytest.raises(LimitExceeded):
+            await client.submit(request, conversation_id="c", idempotency_key=key)
+    again = await client.submit(request, conversation_id="c", idempotency_key="k")
+    assert (again.turn_id, again.replayed) == (posted.turn_id, True)
 
 
 async def test_a_conversations_budget_lives_no_longer_than_the_conversation(

@@ -18,7 +18,8 @@ from tests.support.turns import Connect, answered, claim, crash, intended, paid,
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
-from worker.contract.keys import SHARDS, Keys
+from worker.contract.ids import SHARDS
+from worker.contract.keys import Keys
 from worker.contract.memory.agent_store import RedisStore
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, ConversationSettings, TurnState
 from worker.contract.server.connection import Connection
@@ -66,7 +67,9 @@ async def test_every_turn_script_keeps_to_its_slot(client: TurnClient) -> None:
     running = await claim(client.turns, second)
     await running.tokens("a")
     await client.turns.heartbeat({second.turn_id: running.claim.fence})
-    await client.turns.ledger(second.turn_id, settled=[paid(running.call_id)], intended=[intended("b")])
+    await client.turns.ledger(
+        second.turn_id, "default", settled=[paid(running.call_id)], intended=[intended("b")]
+    )
     await client.cancel(second.turn_id)
     await crash(client.turns, running)
     await (await claim(client.turns, second)).hand_back()
@@ -112,13 +115,13 @@ async def test_what_is_spread_over_the_nodes_is_listed_as_one(client: TurnClient
     names = sorted(f"c-{number}" for number in range(12))
     for name in names:
         await answered(client, "1", "one", conversation_id=name)
-    latest = await client.latest_conversations()
+    latest = await client.conversations.latest("default", None, 100)
     assert sorted(conversation.conversation_id for _, conversation in latest) == names
     (row,) = await client.usage(group_by=["model"])
     assert row.calls == len(names)
     for name in names:
         await client.erase(name)
-    assert await client.latest_conversations() == []
+    assert await client.conversations.latest("default", None, 100) == []
     with pytest.raises(NotFound):
         await client.messages(names[0])
 

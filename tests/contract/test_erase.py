@@ -9,10 +9,11 @@ import pytest
 from tests.support.servers import RedisServer
 from tests.support.turns import claim, crash, die, paid, submit
 from tests.support.waiting import wait_until
-from worker.contract.client import Stats, TurnClient
+from worker.contract.client import TurnClient
 from worker.contract.errors import Gone, NotFound
-from worker.contract.keys import shard_of
+from worker.contract.ids import shard_of
 from worker.contract.schemas import ConversationSettings, Erasure, TurnRequest, TurnState
+from worker.contract.stats import Stats
 
 pytestmark = pytest.mark.anyio
 MARK = "a-marked-text-that-must-go"
@@ -115,15 +116,16 @@ async def test_conversations_are_listed_by_their_latest_turn(client: TurnClient,
         await submit(client, conversation_id=name)
         a_millisecond_passes(server)
     await client.create_conversation(ConversationSettings(), conversation_id="d")
-    whole = await client.latest_conversations()
+    whole = await client.conversations.latest("default", None, 100)
     assert [conversation.conversation_id for _, conversation in whole] == ["d", "a", "c", "b"]
-    page = await client.latest_conversations(limit=2)
-    rest = await client.latest_conversations(before=(page[-1][0], page[-1][1].conversation_id), limit=2)
+    page = await client.conversations.latest("default", None, 2)
+    rest = await client.conversations.latest("default", (page[-1][0], page[-1][1].conversation_id), 2)
     assert len(page) == 2
     assert {conversation.conversation_id for _, conversation in rest} <= {"b", "c"}
     await client.erase("a")
     assert "a" not in [
-        conversation.conversation_id for _, conversation in await client.latest_conversations()
+        conversation.conversation_id
+        for _, conversation in await client.conversations.latest("default", None, 100)
     ]
 
 
@@ -145,6 +147,17 @@ async def test_a_dead_letter_is_posted_again_once(client: TurnClient) -> None:
         await client.requeue_dead(new.turn_id)
 
 
+async def test_a_dead_letter_of_a_turn_that_was_not_to_wait_joins_the_line(client: TurnClient) -> None:
+    turn = await client.submit(TurnRequest(message="Now?", on_busy="reject"), conversation_id="c")
+    place = await client.turns.place(turn.turn_id)
+    for _ in range(2):
+        await crash(client.turns, await claim(client.turns, place))
+    await die(client.turns, await claim(client.turns, place))
+    await submit(client, conversation_id="c")
+    new = await client.requeue_dead(place.turn_id)
+    assert (await client.line("c")).waiting == [new.turn_id]
+
+
 async def test_conversations_of_one_moment_are_listed_once_each(client: TurnClient) -> None:
     names = [f"c{number:02d}" for number in range(30)]
     for name in names:
@@ -153,7 +166,7 @@ async def test_conversations_of_one_moment_are_listed_once_each(client: TurnClie
         await client.connection.command("ZADD", index, 5_000, name)
     found: list[str] = []
     before: tuple[int, str] | None = None
-    while page := await client.latest_conversations(before=before, limit=7):
+    while page := await client.conversations.latest("default", before, 7):
         found += [conversation.conversation_id for _, conversation in page]
         before = page[-1][0], found[-1]
     assert found == sorted(names, reverse=True)

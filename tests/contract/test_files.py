@@ -17,7 +17,7 @@ from worker.contract.batch.files import File, FileStore
 from worker.contract.batch.shelves import PIECE
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound, Unavailable
-from worker.contract.keys import new_file_id
+from worker.contract.ids import new_file_id
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +60,27 @@ async def test_what_is_not_sealed_cannot_be_read_and_goes(client: TurnClient, se
     server.ask("DEL", pieces)
     with pytest.raises(Conflict, match="took too long"):
         await upload.seal()
+
+
+async def test_nothing_stays_of_an_upload_that_is_given_up(client: TurnClient, server: RedisServer) -> None:
+    files = client.files
+    upload = await files.begin("default", "f", "batch")
+    await upload.write(LONG)
+    assert server.ask("LLEN", files.keys.pieces(upload.file_id)) == 2
+    await upload.abandon()
+    assert server.ask("EXISTS", files.keys.pieces(upload.file_id)) == 0
+
+
+async def test_who_gives_up_a_file_takes_nothing_from_its_other_writers(client: TurnClient) -> None:
+    files, name = client.files, new_file_id("default")
+    late = await files.begin("default", "out.jsonl", "batch_output", file_id=name)
+    await late.write(LONG)
+    other = await files.begin("default", "out.jsonl", "batch_output", file_id=name)
+    await other.write(LONG)
+    await late.abandon()
+    await other.seal()
+    assert await read(files, name) == LONG
+    await files.delete(name, "default")
 
 
 async def test_the_same_bytes_can_be_written_again_under_one_id(client: TurnClient) -> None:
@@ -107,9 +128,9 @@ async def test_pages_join_without_a_gap(client: TurnClient) -> None:
 
 
 async def test_a_file_goes_when_its_time_is_over(client: TurnClient) -> None:
-    made = await stored(client.files, b"x", ttl_seconds=0.05)
+    made = await stored(client.files, b"x", ttl_seconds=0.5)
     assert made.expires_at is not None
-    assert made.expires_at - made.created_at == pytest.approx(0.05, abs=0.001)
+    assert made.expires_at - made.created_at == pytest.approx(0.5, abs=0.001)
     await eventually(lambda: _is_gone(client.files, made.file_id))
     assert await client.files.page("default") == []
 
@@ -179,9 +200,10 @@ async def test_bytes_elsewhere_go_when_the_time_is_over(
     server.ask("DEL", shelved.keys.reaper(shard))
 
 
-async def test_a_url_that_nothing_understands_is_refused_by_name(connect: Connect) -> None:
+@pytest.mark.parametrize("url", ["nonsense://x", "memory://x"])
+async def test_a_url_that_cannot_be_used_is_refused_by_name(connect: Connect, url: str) -> None:
     with pytest.raises(ConfigError, match="AIFORGE_FILES_URL"):
-        await connect(files_url="nonsense://x")
+        await connect(files_url=url)
 
 
 async def test_a_store_that_does_not_answer_is_unavailable(connect: Connect) -> None:

@@ -8,9 +8,8 @@ import pytest
 from redis.crc import key_slot
 
 from tests.support.leaks import documented
-from worker.contract.keys import (
+from worker.contract.ids import (
     SHARDS,
-    Keys,
     is_batch_id,
     is_conversation_id,
     is_turn_id,
@@ -19,6 +18,7 @@ from worker.contract.keys import (
     shard_of,
     shard_of_id,
 )
+from worker.contract.keys import Keys
 
 KEYS = Keys("test-keys")
 

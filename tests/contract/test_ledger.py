@@ -38,7 +38,9 @@ async def test_a_call_is_intended_before_it_is_made(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client))
     turn_id, second = running.claim.place.turn_id, f"{running.call_id[:-1]}2"
     assert await rows(client.turns, turn_id) == [intended(running.call_id)]
-    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended(second)])
+    await client.turns.ledger(
+        turn_id, "default", settled=[paid(running.call_id)], intended=[intended(second)]
+    )
     assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "intended"}
     await running.answer("Hi", calls=[paid(second)])
     assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "ok"}
@@ -75,11 +77,11 @@ async def test_a_call_is_counted_once(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client))
     turn_id, call = running.claim.place.turn_id, paid(running.call_id)
     for _ in range(2):
-        await client.turns.ledger(turn_id, settled=[call], intended=[])
+        await client.turns.ledger(turn_id, "default", settled=[call], intended=[])
     for _ in range(2):
         await running.answer("Hi", calls=[call])
     another = msgspec.structs.replace(call, outcome="error", cost=Decimal(1))
-    await client.turns.ledger(turn_id, settled=[another], intended=[intended(call.call_id)])
+    await client.turns.ledger(turn_id, "default", settled=[another], intended=[intended(call.call_id)])
     assert await rows(client.turns, turn_id) == [call]
     assert (await totals(client))["usd"] == call.cost
 
@@ -88,7 +90,9 @@ async def test_what_a_dead_attempt_left_is_lost(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client))
     turn_id = running.claim.place.turn_id
     second = f"{running.call_id[:-1]}2"
-    await client.turns.ledger(turn_id, settled=[paid(running.call_id)], intended=[intended(second)])
+    await client.turns.ledger(
+        turn_id, "default", settled=[paid(running.call_id)], intended=[intended(second)]
+    )
     await crash(client.turns, running)
     assert await outcomes(client, turn_id) == {running.call_id: "ok", second: "lost"}
     sums = await totals(client)
@@ -186,11 +190,11 @@ async def test_a_call_of_a_superseded_attempt_is_lost_from_the_start(client: Tur
     await crash(client.turns, late)
     current = await claim(client.turns, late.claim.place)
     second = f"{turn_id}.{late.claim.token}.2"
-    await client.turns.ledger(turn_id, settled=[paid(late.call_id)], intended=[intended(second)])
+    await client.turns.ledger(turn_id, "default", settled=[paid(late.call_id)], intended=[intended(second)])
     assert (await outcomes(client, turn_id))[second] == "lost"
     await current.answer("Hi")
     third = f"{turn_id}.{late.claim.token}.3"
-    await client.turns.ledger(turn_id, settled=[paid(second)], intended=[intended(third)])
+    await client.turns.ledger(turn_id, "default", settled=[paid(second)], intended=[intended(third)])
     assert await outcomes(client, turn_id) == {
         late.call_id: "ok", current.call_id: "ok", second: "ok", third: "lost",
     }  # fmt: skip
@@ -204,7 +208,7 @@ async def test_a_late_call_does_not_outlive_its_turn(client: TurnClient, server:
     ledger = client.turns.keys.ledger(turn_id)
     for gone in ([ledger], [ledger, client.turns.keys.turn(turn_id), client.turns.keys.log(turn_id)]):
         server.ask("DEL", *gone)
-        await client.turns.ledger(turn_id, settled=[paid("late")], intended=[])
+        await client.turns.ledger(turn_id, "default", settled=[paid("late")], intended=[])
         assert 0 < server.ask("PTTL", ledger) <= 86_400_000
 
 

@@ -60,7 +60,7 @@ async def test_a_turns_rows_say_all_that_became_of_its_calls(client: TurnClient)
     running = await claim(client.turns, place)
     second = f"{running.call_id[:-1]}2"
     failed = msgspec.structs.replace(intended(running.call_id), outcome="error", error_code="rate_limited")
-    await client.turns.ledger(place.turn_id, settled=[failed], intended=[intended(second)])
+    await client.turns.ledger(place.turn_id, "default", settled=[failed], intended=[intended(second)])
     summary = msgspec.structs.replace(paid(second), purpose="summary")
     await running.answer("Hi", calls=[summary])
     first, *others = await every(client, turn_id=place.turn_id)

@@ -23,7 +23,7 @@ from tests.support.turns import Connect, Running, claim, crash, paid, read, stat
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound
-from worker.contract.keys import SHARDS
+from worker.contract.ids import SHARDS
 from worker.contract.schemas import Paused, Question, TurnRequest, TurnState
 from worker.contract.store import Place
 
@@ -102,6 +102,15 @@ async def test_an_answer_counts_once(client: TurnClient) -> None:
     assert other.value.code == "already_answered"
     await (await claim(client.turns, place)).answer("ok")
     assert (await client.resume(place.turn_id, "q1", "yes")).state is TurnState.COMPLETED
+
+
+async def test_a_pause_leaves_no_call_open_that_was_never_made(client: TurnClient) -> None:
+    """As where an answer leads to the next question, and no provider was asked between them."""
+    place = await submit(client)
+    running = await claim(client.turns, place)
+    paused = Paused(messages=MESSAGES, question=QUESTION)
+    await client.turns.pause(running.claim, paused, events=[encode(ASKED)], position=0, calls=[])
+    assert await client.turns.calls(place.turn_id) == []
 
 
 async def test_a_crash_after_the_answer_asks_nobody_again(client: TurnClient) -> None:

@@ -413,6 +413,7 @@ async def test_a_reset_forgets_all_that_is_held_against_a_model(one: Process) ->
     await one.ends("failed", FAILURES)
     await one.ends("limited", retry_after=60)
     await one.providers.reset(NAME)
+    assert await one.providers.unwell() == set()
     assert (await one.step(chats=2)).well
     with pytest.raises(NotFound, match="nothing is known of model 'x/y'"):
         await one.providers.reset("x/y")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from worker.contract.batch.lines import Lines
-from worker.contract.schemas import BatchRequest
+from worker.contract.schemas import BatchRequest, BatchRow
 
 USER = '"messages":[{"role":"user","content":"a"}]'
 BODY = '{"model":"m",' + USER + "}"
@@ -37,6 +38,8 @@ def found(*written: str | bytes, **more: Any) -> Lines:
         (line(more=',"body":{}'), "duplicate_key", "body"),
         (line(more=',"url":"/v1/chat/completions"'), "duplicate_key", "url"),
         (line(BODY[:-1] + ',"x":' + "[" * 5_000 + "]" * 5_000 + "}"), None, None),
+        (line(BODY[:-1] + ',"x":' + "[" * 129 + "]" * 129 + "}"), "invalid_value", "body.x"),
+        (line(more=',"conversation_id":"c"'), "unknown_field", "conversation_id"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, code: str | None, param: str | None) -> None:
@@ -59,6 +62,41 @@ def test_what_is_wrong_is_named(text: str, code: str | None, param: str | None) 
 )
 def test_a_name_that_stands_again_further_in_is_none_that_stands_twice(body: str) -> None:
     assert found(line(body)).failed is None
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 128 + "]" * 128, '{"y":' * 128 + "1" + "}" * 128, "[" + "[]," * 200 + "[]]"]
+)
+def test_a_body_may_be_deep_and_is_compared_all_the_same(deep: str) -> None:
+    """At temperature 0 each body is compared with those before it, which walks through it."""
+    body = BODY[:-1] + ',"temperature":0,"x":' + deep + "}"
+    assert found(line(body)).failed is None
+
+
+@pytest.mark.parametrize("depth", [129, 500])
+def test_a_body_that_is_too_deep_is_named_whatever_is_done_with_it(depth: int) -> None:
+    body = BODY[:-1] + ',"temperature":0,"x":' + "[" * depth + "]" * depth + "}"
+    failed = found(line(body)).failed
+    assert failed is not None
+    assert [(one.code, one.param, one.line) for one in failed.data] == [("invalid_value", "body.x", 1)]
+
+
+def test_a_line_that_is_left_out_keeps_its_own_id() -> None:
+    lines = Lines(
+        BatchRequest(input_file_id="f", endpoint="/v1/chat/completions", metadata={"on_invalid": "skip"})
+    )
+    _, rows = lines.take([line(more=',"priority":5').encode()])
+    assert msgspec.json.decode(rows[0], type=BatchRow).id == "a"
+
+
+@pytest.mark.parametrize(
+    ("mark", "named"), [(b"\x1f\x8b\x08\0", "gzip"), (b"PK\x03\x04", "ZIP"), (b"\x28\xb5\x2f\xfd", "zstd")]
+)
+def test_a_packed_file_is_called_so(mark: bytes, named: str) -> None:
+    failed = found(mark + b"\xff\xfe").failed
+    assert failed is not None
+    assert named in failed.data[0].message
+    assert (failed.data[0].code, len(failed.data)) == ("invalid_encoding", 1)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from tests.support.servers import RedisServer
 from tests.support.turns import Connect, answered, claim
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, Gone, InvalidInput, NotFound
-from worker.contract.keys import SHARDS, Keys, schedule_id_of, shard_of, shard_of_id
+from worker.contract.ids import SHARDS, schedule_id_of, shard_of, shard_of_id
+from worker.contract.keys import Keys
 from worker.contract.schedule.schedules import fire_key
 from worker.contract.schedule.schemas import (
     MOST_OF_A_CONVERSATION,

@@ -15,6 +15,7 @@ from tests.support.turns import Running, claim, read, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
+from worker.contract.schemas import Lane
 from worker.contract.server.connection import Connection
 from worker.contract.server.fitness import check_redis
 from worker.contract.settings import ContractSettings
@@ -47,7 +48,9 @@ async def test_what_replication_has_is_there_after_a_failover(watched: Watched) 
         events = await reading
         assert [number for number, _ in events] == list(range(1, len(events) + 1))
         assert events[-1][1] == Done()
-        assert sum((await client.stats()).depth.values()) >= 0
+        waiting = (await client.stats()).depth[Lane.CHAT]
+        await submit(client, conversation_id="d")
+        await eventually(lambda: _wait(client, waiting + 1))
 
 
 async def test_a_primary_that_was_demoted_is_left(watched: Watched) -> None:
@@ -101,3 +104,7 @@ async def _answered(running: Running) -> bool:
         return (await running.answer("one")).accepted
     except Unavailable:
         return False
+
+
+async def _wait(client: TurnClient, chats: int) -> bool:
+    return (await client.stats()).depth[Lane.CHAT] >= chats

@@ -71,7 +71,7 @@ async def test_a_key_brings_the_answer_back(client: TurnClient) -> None:
 
 @pytest.mark.parametrize(
     ("lives", "turn_lives", "key", "remembered"),
-    [(60, 86_400, "k", True), (0, 60, "k", True), (0, 86_400, "k", False), (60, 86_400, None, False)],
+    [(60, 86_400, "k", True), (0, 60, "k", True), (0, 86_400, "k", True), (60, 86_400, None, False)],
 )
 async def test_a_key_holds_for_a_day_however_soon_its_turn_is_forgotten(
     lives: int, turn_lives: int, key: str | None, remembered: bool, *, connect: Connect, server: RedisServer

@@ -49,7 +49,7 @@ async def test_what_comes_in_is_what_went_out(client: TurnClient) -> None:
     before = msgspec.structs.replace(before, baseline=1)
     assert await client.import_conversation(sent) == before
     assert await client.export("c") == exported
-    assert [found for _, found in await client.latest_conversations()] == [before]
+    assert [found for _, found in await client.conversations.latest("default", None, 100)] == [before]
 
 
 async def test_a_turn_of_an_imported_conversation_is_shown_what_came_before(client: TurnClient) -> None:

@@ -8,9 +8,10 @@ from decimal import Decimal
 import msgspec
 import pytest
 
-from aiforge.core.types import Usage
+from aiforge.core.types import Purpose, Usage
 from tests.support.servers import RedisServer
-from tests.support.turns import COST, USAGE, claim, crash, intended, paid, submit
+from tests.support.turns import COST, LOST, USAGE, claim, crash, intended, lost, paid, submit
+from worker.contract.calls.rows import Days
 from worker.contract.calls.usage import today
 from worker.contract.client import TurnClient
 from worker.contract.errors import InvalidInput
@@ -46,9 +47,66 @@ async def test_a_lost_call_that_is_settled_late_is_lost_no_more(client: TurnClie
     place = await submit(client)
     running = await claim(client.turns, place)
     await crash(client.turns, running)
-    await client.turns.ledger(place.turn_id, settled=[paid(running.call_id)], intended=[])
+    await client.turns.ledger(place.turn_id, "default", settled=[paid(running.call_id)], intended=[])
     (row,) = await client.usage(group_by=[])
     assert (row.calls, row.lost_calls, row.cost) == (1, 0, COST)
+
+
+async def test_a_call_counts_on_the_day_on_which_it_was_entered(client: TurnClient) -> None:
+    """Also one that is lost or ends after midnight: so days add up to the rows that have their date."""
+    place = await submit(client)
+    running = await claim(client.turns, place)
+    (row,) = await client.turns.calls(place.turn_id)
+    yesterday = today() - timedelta(days=1)
+    assert row.at is not None
+    entered = msgspec.structs.replace(row, at=row.at - 86_400_000)
+    ledger = client.turns.keys.ledger(place.turn_id)
+    await client.connection.command("HSET", ledger, row.call_id, msgspec.json.encode(entered))
+
+    async def counted(day: date) -> list[tuple[int, int, Decimal]]:
+        rows = await client.usage(first=day, last=day, group_by=[])
+        return [(found.calls, found.lost_calls, found.cost) for found in rows]
+
+    await crash(client.turns, running, [msgspec.structs.replace(lost(row.call_id), at=entered.at)])
+    assert await counted(yesterday) == [(1, 1, LOST)]
+    await client.turns.ledger(place.turn_id, "default", settled=[paid(row.call_id)], intended=[])
+    assert await counted(yesterday) == [(1, 0, COST)]
+    assert await counted(today()) == []
+    page = await client.ledger.page(turn_id=place.turn_id, days=Days(yesterday, yesterday))
+    assert [call.cost for call in page.found] == [COST]
+
+
+async def test_a_models_name_may_hold_anything(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    name = 'my|model: "a" {b}'
+    await running.answer("Hi", calls=[msgspec.structs.replace(paid(running.call_id), model=name)])
+    (row,) = await client.usage(group_by=["provider", "model"])
+    assert (row.provider, row.model, row.cost) == ("openai", name, COST)
+    assert (await client.stats()).totals["openai", name]["usd"] == COST
+
+
+async def test_each_purpose_has_its_name(client: TurnClient) -> None:
+    running = await claim(client.turns, await submit(client))
+    purposes: tuple[Purpose, ...] = ("answer", "tool_round", "summary")
+    calls = [
+        msgspec.structs.replace(paid(f"{running.call_id}{number}"), purpose=purpose)
+        for number, purpose in enumerate(purposes)
+    ]
+    await running.answer("Hi", calls=calls)
+    rows = await client.usage(group_by=["purpose"])
+    assert {(row.purpose, row.cost) for row in rows} == {(purpose, COST) for purpose in purposes}
+
+
+async def test_a_call_that_outlives_an_erase_is_still_its_tenants(client: TurnClient) -> None:
+    place = await submit(client, conversation_id="c", tenant="acme")
+    running = await claim(client.turns, place)
+    second, third = (f"{running.call_id[:-1]}{number}" for number in (2, 3))
+    await client.erase("c", tenant="acme")
+    await client.turns.ledger(place.turn_id, "acme", settled=[paid(second)], intended=[])
+    assert not (await running.answer("Hi", calls=[paid(third)])).accepted
+    (row,) = await client.usage(tenant="acme")
+    assert (row.calls, row.cost) == (2, 2 * COST)
+    assert await client.usage() == []
 
 
 async def test_a_million_tenths_of_a_millionth(client: TurnClient) -> None:
@@ -63,7 +121,7 @@ async def test_a_million_tenths_of_a_millionth(client: TurnClient) -> None:
         )
         for number in range(1_000)
     ]
-    await client.turns.ledger(place.turn_id, settled=tiny, intended=[])
+    await client.turns.ledger(place.turn_id, "default", settled=tiny, intended=[])
     (row,) = await client.usage()
     assert row.cost == Decimal("0.0001")
 
@@ -73,6 +131,11 @@ async def test_a_day_is_kept_for_400_days(client: TurnClient, server: RedisServe
     await running.answer("Hi")
     (name,) = server.ask("KEYS", f"*{client.settings.namespace}:*:usage:*")
     assert 0 < server.ask("PTTL", name) <= 400 * 86_400_000
+
+
+async def test_the_first_days_of_all_can_be_asked_for(client: TurnClient) -> None:
+    assert await client.usage(last=date.min) == []
+    assert await client.usage(first=date.max, last=date.max) == []
 
 
 async def test_what_cannot_be_asked(client: TurnClient) -> None:

@@ -32,7 +32,8 @@ from tests.support.processes import Service
 from tests.support.servers import RedisServer
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.keys import Keys, new_turn_id
+from worker.contract.ids import new_turn_id
+from worker.contract.keys import Keys
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, Turn, TurnRequest, TurnState
 from worker.contract.settings import ContractSettings

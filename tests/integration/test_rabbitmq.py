@@ -20,7 +20,7 @@ from tests.support.rabbitmq import RabbitMQ, program
 from tests.support.turns import Connect
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.keys import new_turn_id
+from worker.contract.ids import new_turn_id
 from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, TurnRequest, TurnState
 

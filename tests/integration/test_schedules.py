@@ -10,7 +10,7 @@ from aiforge.testing import FakeProvider
 from tests.support.processes import Service, Start
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.keys import SHARDS
+from worker.contract.ids import SHARDS
 from worker.contract.schedule.schedules import fire_key
 from worker.contract.schedule.schemas import Schedule, ScheduleRequest
 from worker.contract.schemas import TurnRequest

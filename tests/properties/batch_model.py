@@ -54,6 +54,8 @@ class ModelBatch:
     """Lines whose rows are known from the start."""
     state: BatchState = BatchState.IN_PROGRESS
     step: str | None = None
+    step_crashes: int = 0
+    """How often the step's worker died."""
     ends_as: BatchState = BatchState.COMPLETED
     paused: bool = False
     cursor: int = 0
@@ -96,7 +98,7 @@ class ModelBatch:
         """What a worker is given next, or why it gets nothing."""
         if self.step is not None:
             start = STEPS[self.step]
-            return self.step if start in self.running else Part(start, 0)
+            return self.step if start in self.running else Part(start, 0, self.step_crashes)
         if self.state is not BatchState.IN_PROGRESS:
             return self.state.value
         if self.paused:
@@ -188,7 +190,7 @@ class ModelBatch:
             self.state = BatchState.FINALIZING
 
     def end(self, state: BatchState) -> None:
-        self.state, self.step, self.paused = state, None, False
+        self.state, self.step, self.step_crashes, self.paused = state, None, 0, False
 
     def end_step(self, start: int) -> None:
         """All lines are stored, or all files are written."""
@@ -196,7 +198,7 @@ class ModelBatch:
         if start == STEPS["finalize"]:
             self.end(self.ends_as)
             return
-        self.step = None
+        self.step, self.step_crashes = None, 0
         if self.state is BatchState.CANCELLING:
             self.end(BatchState.CANCELLED)
             return
@@ -260,4 +262,6 @@ class ModelBatch:
         held = self.running[start]
         part = replace(held.part, crashes=held.part.crashes + 1)
         self.free(start)
+        if part.count == 0:
+            self.step_crashes += 1
         return self.put_back(part)

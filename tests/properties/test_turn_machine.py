@@ -39,7 +39,7 @@ from tests.support.servers import RedisServer
 from tests.support.turns import COST, intended, paid
 from worker.contract import records
 from worker.contract.errors import Conflict
-from worker.contract.keys import shard_of
+from worker.contract.ids import shard_of
 from worker.contract.memory.conversations import ConversationStore
 from worker.contract.memory.history import HistoryStore
 from worker.contract.readers import Reader
@@ -204,6 +204,9 @@ class TurnMachine(PastRules):
     def hand_back(self, attempt: Attempt, outcome: str) -> None:
         calls = self.settled(attempt, outcome)
         answer = self.run(self.store.requeue(self.place(attempt.turn), attempt.fence, calls=calls))
+        if attempt.current and attempt.turn.cancel_asked:
+            assert answer == ("cancel", None)
+            return
         assert answer == ("queued" if attempt.current else "refused", None)
         if attempt.current:
             attempt.turn.hand_back()
@@ -218,7 +221,10 @@ class TurnMachine(PastRules):
         attempt.turn.rows.setdefault(following, "intended" if held else "lost")
         self.run(
             self.store.ledger(
-                attempt.turn.turn_id, settled=[_call(last, outcome)], intended=[intended(following)]
+                attempt.turn.turn_id,
+                "default",
+                settled=[_call(last, outcome)],
+                intended=[intended(following)],
             )
         )
 

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 import redis
 
-from worker.contract import keys
+from worker.contract import ids, keys
 from worker.contract.queues import queue
 from worker.contract.schemas import BATCH_OVER, TERMINAL_STATES, Lane
 
 _ROW: Final = re.compile(r"^ {4}(\S.*?) +(hash|list|zset|string) +(\S.*?) {2,}", re.MULTILINE)
 _SECONDS: Final = re.compile(r"(\d+) s")
+_EXPIRING: Final = (-2, 0)
+"""What Redis says of a key whose time ends just now."""
 _OVER: Final = frozenset({*TERMINAL_STATES, *BATCH_OVER})
 
 
@@ -52,15 +54,15 @@ class Picture:
     def state(self, work: str) -> str | None:
         """The state of a turn, batch or slice's batch; None when it is gone."""
         owner = work.partition("/")[0]
-        shard = f"{{{self.namespace}:{keys.shard_of_id(owner):02d}}}"
-        kind = "batch" if keys.is_batch(owner) else "turn"
+        shard = f"{{{self.namespace}:{ids.shard_of_id(owner):02d}}}"
+        kind = "batch" if ids.is_batch(owner) else "turn"
         return self.hashes.get(f"{shard}:{kind}:{owner}", {}).get("state")
 
     def is_file(self, name: str) -> bool:
         """Whether a name is a file's that exists."""
-        if not keys.is_file_id(name):
+        if not ids.is_file_id(name):
             return False
-        return f"{{{self.namespace}:{keys.shard_of_id(name):02d}}}:file:{name}" in self.hashes
+        return f"{{{self.namespace}:{ids.shard_of_id(name):02d}}}:file:{name}" in self.hashes
 
 
 def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
@@ -73,7 +75,7 @@ def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
         mine = [name for name in found if name.startswith(ours)]
         replies = _each(client, [("TYPE", name) for name in mine] + [("PTTL", name) for name in mine])
         for name, kind, ttl in zip(mine, replies, replies[len(mine) :], strict=False):
-            if kind != "none":
+            if kind != "none" and ttl not in _EXPIRING:
                 seen.found[name] = kind, ttl
         _values(seen, client)
     return seen
@@ -202,7 +204,7 @@ def _not_held(seen: Picture, name: str, fences: dict[str, str]) -> list[str]:
     leases = seen.zsets.get(name.replace(":fences", ":leases"), [])
     found = [f"{name}: {work} has no lease" for work in fences if work not in leases]
     for work in fences:
-        state, batch = seen.state(work), keys.is_batch(work)
+        state, batch = seen.state(work), ids.is_batch(work)
         if state is None or (not batch and state != "running"):
             found.append(f"{name}: {work} is held and {state}")
     return found
@@ -211,7 +213,7 @@ def _not_held(seen: Picture, name: str, fences: dict[str, str]) -> list[str]:
 def _not_ready(seen: Picture, name: str, members: list[str]) -> list[str]:
     found = []
     for work in members:
-        state, batch = seen.state(work), keys.is_batch(work)
+        state, batch = seen.state(work), ids.is_batch(work)
         if state in (None, *_OVER) if batch else state != "queued":
             found.append(f"{name}: {work} is ready and {state}")
         elif not batch and not any(fields.get("active") == work for fields in seen.hashes.values()):

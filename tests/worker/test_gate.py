@@ -32,6 +32,8 @@ from tests.support.gates import DOWN, MODEL, Side, Sides
 from tests.support.runners import LocalWorker, library
 from tests.support.turns import Connect, state, submit
 from tests.support.waiting import eventually
+from worker import metrics
+from worker.calls import gate
 from worker.contract.calls.providers import FAILURES, Granted
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, TurnState
 
@@ -117,6 +119,36 @@ async def test_a_call_that_gives_up_waiting_leaves_at_once_and_no_place_is_lost(
     await one.gate.settle()
     (health,) = await one.providers.all()
     assert health.chats_in_flight == 0
+
+
+def sample(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(f"aiforge_{name}", labels) or 0.0
+
+
+async def test_what_waits_and_what_is_not_well_is_counted(sides: Sides) -> None:
+    one = await sides(Limit(concurrency=1))
+    place = await one.enter()
+    holds = sample("provider_holds_total", reason="concurrency")
+    waits = sample("provider_wait_seconds_count", lane="batch")
+    waiting = one.start(batch=True)
+    await eventually(lambda: sample("provider_holds_total", reason="concurrency") > holds)
+    place.leave(ok=True)
+    (await asyncio.wait_for(waiting, 10)).leave(ok=False, error=DOWN)
+    assert sample("provider_wait_seconds_count", lane="batch") == waits + 1
+    await eventually(lambda: sample("providers_unwell") == 1)
+
+
+async def test_news_that_a_model_is_well_wake_who_waits(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "LONGEST_SECONDS", 60.0)
+    one, two = await sides(pause=25.0), await sides(pause=25.0)
+    await one.fail(times=FAILURES)
+    await eventually(lambda: not two.gate._model("openai", MODEL).well)
+    waiting = asyncio.create_task(two.enter(time_left=60))
+    await eventually(lambda: two.gate._model("openai", MODEL)._reason)
+    await one.providers.reset(f"openai/{MODEL}")
+    (await asyncio.wait_for(waiting, 15)).leave(ok=True)
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Final
 
+import msgspec
 import pytest
 
+from aiforge.core.types import Usage
 from aiforge.testing import FakeProvider, Gate, Reply, ToolCall, failure
 from tests.support.runners import LocalWorker
-from tests.support.turns import claim
+from tests.support.turns import Connect, claim, paid
 from tests.support.turns import submit as submit_turn
 from tests.support.waiting import eventually
+from worker.contract.batch.item_places import item_place
+from worker.contract.calls.budget_limits import limit
+from worker.contract.calls.budgets import Budget, BudgetStore, Need
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
-from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
+from worker.contract.schemas import (
+    Batch,
+    BatchItem,
+    BatchRequest,
+    BatchState,
+    ConversationSettings,
+    TurnRequest,
+    TurnState,
+)
 from worker.running import item_turns
 
 pytestmark = pytest.mark.anyio
@@ -65,10 +79,11 @@ async def test_the_batch_costs_what_its_turns_and_items_cost(
     assert sum((usage.cost or 0 for usage in await client.usage()), Decimal(0)) == done.cost
 
 
-async def test_a_busy_conversation_is_waited_for(
+async def test_a_busy_conversation_is_waited_for_whatever_it_says_of_turns(
     client: TurnClient, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(item_turns, "LOOK_SECONDS", 0.2)
+    await client.create_conversation(ConversationSettings(on_busy="reject"), conversation_id="a")
     other = await submit_turn(client, "mine", conversation_id="a")
     running = await claim(client.turns, other)
     batch = await submit(client, ("line", "a"))
@@ -129,6 +144,92 @@ async def test_a_question_to_a_human_ends_the_line(client: TurnClient, provider:
     assert first.error is not None
     assert (first.error.code, second.status) == ("invalid_config", "ok")
     assert done.cost == (await client.stats()).totals["openai", "gpt-4o-mini"]["usd"]
+
+
+OTHER: Final = Budget("tenant", limit("max_tokens", Decimal(30_000)))
+
+
+async def full(connect: Connect) -> TurnClient:
+    """The tenant's budget has room for short answers only, for as long as a call is under way."""
+    client = await connect(budgets={"tenant": {"max_tokens": OTHER.limit.amount}})
+    store = BudgetStore(client.connection, client.settings)
+    assert await store.reserve("default", "other", [OTHER], Need(20_000, None), seconds=600) is None
+    return client
+
+
+async def is_scheduled(client: TurnClient, turn_id: str) -> bool:
+    return (await client.turn(turn_id)).state is TurnState.SCHEDULED
+
+
+async def test_an_item_waits_for_room_in_a_budget_and_its_conversation_goes_on(
+    connect: Connect, provider: FakeProvider
+) -> None:
+    client = await full(connect)
+    batch = await submit(client, ("line", "a"))
+    turn_id = item_place("default", "a", batch.batch_id, 0, 0).turn_id
+    async with LocalWorker(client, provider) as worker:
+        await worker.slices.run(batch.batch_id)
+        assert await is_scheduled(client, turn_id)
+        assert (await client.line("a")).active is None
+        chat = await client.submit(TurnRequest(message="chat", max_tokens=5), conversation_id="a")
+        await worker.turns.run(chat.turn_id)
+        assert (await client.turn(chat.turn_id)).state is TurnState.COMPLETED
+        store = BudgetStore(client.connection, client.settings)
+        nothing = msgspec.structs.replace(paid("other"), usage=Usage(), cost=None)
+        await store.settle("default", [nothing])
+
+        async def joined() -> bool:
+            await worker.reaper.tick()
+            return not await is_scheduled(client, turn_id)
+
+        await eventually(joined)
+        done = await run_all(client, worker, batch)
+    assert (done.completed, done.failed) == (1, 0)
+    assert await said(client, "a") == ["chat", "line"]
+    assert (await client.turn(turn_id)).attempts == 1
+    assert len(await client.turns.calls(turn_id)) == 1
+
+
+async def test_an_item_that_waits_for_room_is_not_run_for_a_batch_that_is_over(
+    connect: Connect, provider: FakeProvider
+) -> None:
+    client = await full(connect)
+    batch = await submit(client, ("line", "a"))
+    turn_id = item_place("default", "a", batch.batch_id, 0, 0).turn_id
+    async with LocalWorker(client, provider) as worker:
+        await worker.slices.run(batch.batch_id)
+        await client.cancel_batch(batch.batch_id)
+
+        async def joined() -> bool:
+            await worker.reaper.tick()
+            return not await is_scheduled(client, turn_id)
+
+        await eventually(joined)
+        await worker.turns.run(turn_id)
+    assert (await client.turn(turn_id)).state is TurnState.CANCELLED
+    assert (len(provider.calls), await client.messages("a")) == (0, [])
+
+
+async def test_an_item_fails_for_which_there_will_never_be_room(
+    connect: Connect, provider: FakeProvider
+) -> None:
+    client = await connect(budgets={"tenant": {"max_tokens": Decimal(1_000)}})
+    batch = await submit(client, ("line", "a"))
+    async with LocalWorker(client, provider) as worker:
+        await run_all(client, worker, batch)
+    (row,) = await client.results(batch.batch_id)
+    assert row.error is not None
+    assert row.error.code == "budget_exceeded"
+
+
+async def test_the_budget_of_a_batch_holds_its_turns_too(connect: Connect, provider: FakeProvider) -> None:
+    client = await connect(budgets={"batch": {"max_requests": Decimal(2)}})
+    batch = await submit(client, ("one", "a"), ("alone", None), ("two", "a"), ("three", "a"))
+    async with LocalWorker(client, provider) as worker:
+        done = await run_all(client, worker, batch)
+    assert (done.completed, done.failed, len(provider.calls)) == (2, 2, 2)
+    rows = await client.results(batch.batch_id)
+    assert {row.error.code for row in rows if row.error} == {"budget_exceeded"}
 
 
 async def test_a_drained_worker_hands_both_back(client: TurnClient, provider: FakeProvider) -> None:

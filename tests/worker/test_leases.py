@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -128,13 +129,13 @@ async def test_letting_go_waits_for_what_still_ends() -> None:
 
 
 async def test_a_newer_claim_of_the_same_turn_stays_held() -> None:
-    leases = Leases()
-    with leases.hold("turn", 1):
-        with leases.hold("turn", 2) as newer:
-            pass
-        with leases.hold("turn", 2) as newer:
-            leases.stop("turn", "cancelled")
-            await eventually(lambda: newer.reason)
+    leases, older = Leases(), ExitStack()
+    older.enter_context(leases.hold("turn", 1))
+    with leases.hold("turn", 2) as newer:
+        older.close()
+        leases.stop("turn", "cancelled")
+        await eventually(lambda: newer.reason)
+    assert len(leases) == 0
 
 
 async def test_heartbeats_go_on_after_an_outage(namespace: str) -> None:

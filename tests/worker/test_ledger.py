@@ -19,7 +19,7 @@ async def rows(client: TurnClient, turn_id: str) -> dict[str, str]:
 async def test_calls_are_written_down_before_they_are_made(client: TurnClient) -> None:
     running = await claim(client.turns, await submit(client), token="t")
     turn_id = running.claim.place.turn_id
-    recorder = Recorder(client.turns, turn_id, f"{turn_id}.t", intended(""))
+    recorder = Recorder(client.turns, turn_id, f"{turn_id}.t", intended(""), tenant="default")
     first = recorder.next_call_id()
     assert first == recorder.first.call_id == running.call_id
     await recorder.intend(intended(first), Usage)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 
 from aiforge.core.settings import AIForgeSettings
@@ -13,9 +15,9 @@ from aiforge.core.types import ProviderCall, Usage
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, claim, submit
 from worker.calls import ledger
-from worker.calls.purse import BudgetExceededError, Purses, UnpricedModelError
+from worker.calls.purse import BudgetExceededError, Purse, Purses, UnpricedModelError
 from worker.contract.calls.budget_limits import limit
-from worker.contract.calls.budgets import Budget, BudgetStore
+from worker.contract.calls.budgets import Budget, BudgetStore, Rules
 from worker.contract.client import TurnClient
 from worker.contract.schemas import ConversationSettings
 from worker.running.specs import Specs
@@ -63,6 +65,16 @@ async def test_a_call_that_has_no_room_is_refused_by_name(connect: Connect) -> N
     assert await BudgetStore(client.connection, client.settings).used("t", budget) == 15_000_000
 
 
+async def test_a_call_that_is_over_stands_in_no_way(connect: Connect) -> None:
+    """Whoever is asked at once after another's failure, as a fallback is, needs that one's room."""
+    _, found = await purses(connect, conversation=MAX)
+    purse = found.of_turn("t", "c")
+    assert purse is not None
+    for number in range(3):
+        await purse.reserve(call(number), most(5_000))
+        purse.settle(call(number, outcome="error", usage=Usage(), cost=Decimal(0)))
+
+
 async def test_a_batch_has_a_limit_of_its_own(connect: Connect) -> None:
     _, found = await purses(connect)
     purse = found.of_batch("t", "b", [limit("max_usd", Decimal("0.0001"))])
@@ -71,12 +83,30 @@ async def test_a_batch_has_a_limit_of_its_own(connect: Connect) -> None:
         await purse.reserve(call(1), most(5_000))
 
 
+async def test_what_calls_under_way_cannot_make_room_for_is_refused_at_once(connect: Connect) -> None:
+    client, found = await purses(connect, tenant={"usd_per_day": Decimal("0.001")})
+    purse = Purse(found, "t", Rules(client.settings).of("t", batch_id="b"), pauses=[60.0])
+    async with asyncio.timeout(20):
+        with pytest.raises(BudgetExceededError):
+            await purse.reserve(call(1), most(10**6))
+
+
 async def test_money_cannot_hold_a_model_without_a_price(connect: Connect) -> None:
     _, found = await purses(connect, tenant={"usd_per_day": Decimal(1)})
     purse = found.of_turn("t", "c")
     assert purse is not None
     with pytest.raises(UnpricedModelError, match="unheard-of"):
         await purse.reserve(call(1, model="unheard-of"), most(1))
+
+
+async def test_another_providers_model_of_the_same_name_is_held_at_its_own_price(connect: Connect) -> None:
+    client = await connect(budgets={"tenant": {"max_usd": Decimal("0.001")}})
+    free = AIForgeSettings.load(MODELS={"gpt-4o": {"input": 0, "output": 0}}, PROVIDER="ollama")
+    purse = Purses(client.connection, client.settings, free).of_turn("t", "c")
+    assert purse is not None
+    await purse.reserve(msgspec.structs.replace(call(1, model="gpt-4o"), provider="ollama"), most(10**6))
+    with pytest.raises(BudgetExceededError):
+        await purse.reserve(call(2, model="gpt-4o"), most(10**6))
 
 
 async def test_tokens_can_hold_a_model_without_a_price(connect: Connect) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +12,12 @@ from aiforge.testing import FakeProvider
 from tests.support.runners import LocalWorker
 from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, take
-from tests.support.turns import claim, expire, state, submit
+from tests.support.turns import Connect, claim, expire, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.keys import SHARDS
+from worker.contract.ids import SHARDS
 from worker.contract.queues import queue
-from worker.contract.schemas import BatchItem, BatchRequest, Lane, TurnState
+from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, TurnState
 from worker.contract.settings import ContractSettings
 
 pytestmark = pytest.mark.anyio
@@ -180,3 +182,38 @@ async def test_an_outage_ends_no_reaper(provider: FakeProvider, namespace: str) 
 
 async def requeued(client: TurnClient, turn_id: str) -> bool:
     return (await client.turn(turn_id)).state is TurnState.QUEUED
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_a_file_that_cannot_be_deleted_holds_nobody_up(
+    connect: Connect, tmp_path: Path, client: TurnClient, provider: FakeProvider, server: RedisServer
+) -> None:
+    """Its bytes are where this worker has no way to: it is tried again later, and all else goes on."""
+    elsewhere = (await connect(files_url=tmp_path.as_uri())).files
+    upload = await elsewhere.begin("default", "f", "batch", ttl_seconds=0.01)
+    await upload.write(b"x")
+    file = await upload.seal()
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="q")], completion_window="1s"))
+
+    async with LocalWorker(client, provider) as worker:
+
+        async def expired() -> bool:
+            await worker.reaper.tick()
+            return (await client.batch(batch.batch_id)).state is BatchState.EXPIRED
+
+        await eventually(expired)
+        assert (await elsewhere.get(file.file_id, "default")) == file
+        due = server.ask("ZSCORE", elsewhere.keys.due(int(file.file_id[5:7])), file.file_id)
+        assert float(due) / 1000 > time.time() + 30
+    async with LocalWorker(await connect(files_url=tmp_path.as_uri()), provider) as worker:
+        server.ask("ZADD", elsewhere.keys.due(int(file.file_id[5:7])), 1, file.file_id)
+
+        async def gone() -> bool:
+            await worker.reaper.tick()
+            return not await elsewhere.page("default")
+
+        await eventually(gone)
+    assert files_below(tmp_path) == []

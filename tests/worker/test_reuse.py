@@ -138,6 +138,32 @@ async def test_no_failure_and_no_half_an_answer_is_kept(
     assert len(provider.calls) == 4
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "asked", "said"),
+    [
+        (
+            CHAT,
+            {"messages": MESSAGES},
+            {"choices": [{"finish_reason": "stop", "message": {"content": None, "refusal": "No."}}]},
+        ),
+        (
+            "/v1/responses",
+            {"input": "Where is it?"},
+            {"status": "completed", "output": [{"content": [{"type": "refusal", "refusal": "No."}]}]},
+        ),
+    ],
+)
+async def test_a_refusal_is_not_kept(
+    client: TurnClient, provider: FakeProvider, endpoint: str, asked: dict[str, Any], said: dict[str, Any]
+) -> None:
+    provider.when("Where", Reply(body=json.dumps(said)))
+    async with LocalWorker(client, provider) as worker:
+        for _ in range(2):
+            posted = await post_lines(client, {"model": "m", **asked}, endpoint=endpoint)
+            assert (await run(client, worker, posted)).completed == 1
+    assert len(provider.calls) == 2
+
+
 async def test_a_tool_round_that_hit_its_limit_is_not_kept(
     client: TurnClient, provider: FakeProvider
 ) -> None:

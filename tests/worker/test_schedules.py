@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 from worker import metrics
 from worker.contract.calls.budgets import BudgetStore, Need, Rules
 from worker.contract.client import TurnClient
-from worker.contract.errors import InvalidInput
+from worker.contract.errors import InvalidInput, Unavailable
 from worker.contract.schedule.schedules import fire_key
 from worker.contract.schedule.schemas import Schedule, ScheduleChange, ScheduleRequest
 from worker.contract.schedule.ticks import CatchUp
@@ -178,6 +178,22 @@ async def test_a_tool_that_is_gone_refuses_the_fire(connect: Connect, till: pyte
     assert found.last_fire.error is not None
     assert found.last_fire.error.code == "invalid_value"
     assert "unknown tool 'refund'" in found.last_fire.error.message
+
+
+class Away(TurnClient):
+    """Its turns do not get through."""
+
+    async def submit(self, *_: Any, **__: Any) -> Turn:
+        raise Unavailable("nobody answers")
+
+
+async def test_a_tick_that_could_not_be_posted_stays_due(client: TurnClient) -> None:
+    made = await overdue(client)
+    async with await Away.connect(client.settings) as away:
+        with pytest.raises(Unavailable):
+            await Schedules(away).fire([made.schedule_id])
+    found = await client.schedules.get(made.schedule_id)
+    assert (found.last_fire, found.next_at) == (None, made.next_at)
 
 
 async def test_a_batch_is_posted_once_for_each_tick(client: TurnClient) -> None:

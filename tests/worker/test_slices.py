@@ -164,3 +164,22 @@ async def test_a_slice_whose_items_are_all_done(client: TurnClient, provider: Fa
     async with LocalWorker(client, provider) as worker:
         done = await run_all(client, worker, batch)
     assert (done.completed, len(provider.calls)) == (2, 1)
+
+
+async def test_a_file_without_a_right_line_is_finished_by_the_next_who_is_woken(
+    client: TurnClient, provider: FakeProvider
+) -> None:
+    upload = await client.files.begin("default", "q.jsonl", "batch")
+    await upload.write(b"no JSON\n")
+    file = await upload.seal()
+    posted = BatchRequest(
+        input_file_id=file.file_id,
+        endpoint="/v1/chat/completions",
+        completion_window="24h",
+        metadata={"on_invalid": "skip"},
+    )
+    batch = await client.submit_batch(posted)
+    async with LocalWorker(client, provider) as worker:
+        await worker.slices.run(batch.batch_id)
+        assert (await client.batch(batch.batch_id)).state is BatchState.FINALIZING
+        await eventually(lambda: depth(client, 2))

@@ -11,7 +11,10 @@ from aiforge.core.types import ConfigError
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.testing import FakeProvider
 from tests.support.runners import library
+from worker.calls.gate import ProviderGate
 from worker.contract.batch.batches import Slice
+from worker.contract.batch.line_schemas import LineItem
+from worker.contract.calls.providers import Providers
 from worker.contract.schemas import (
     BatchItem,
     BatchRequest,
@@ -19,6 +22,7 @@ from worker.contract.schemas import (
     StoredMessage,
     TurnRequest,
 )
+from worker.contract.server.connection import Connection
 from worker.contract.store import Claim, Log, Place
 from worker.running.specs import Specs, stored
 
@@ -52,6 +56,9 @@ def test_the_turn_comes_before_its_conversation_and_that_before_the_service(prov
     assert (plain.params.temperature, plain.tools) == (0.1, [])
     bare = made.of_turn(claimed(TurnRequest(message="Hello?"), ConversationSettings()))
     assert (bare.system_prompt, bare.model_name) == ("service", "gpt-4o-mini")
+    chatty = ConversationSettings(tools=["calculator"])
+    assert len(made.of_turn(claimed(TurnRequest(message="Hello?"), chatty)).tools) == 1
+    assert made.of_turn(claimed(TurnRequest(message="Hello?", tools=[]), chatty)).tools == []
     default = specs(provider).of_turn(claimed(TurnRequest(message="Hello?"), ConversationSettings()))
     assert default.system_prompt == DEFAULT_SYSTEM_PROMPT
 
@@ -92,6 +99,17 @@ def test_an_item_comes_before_its_batch(provider: FakeProvider) -> None:
     assert (spec.system_prompt, spec.model_name, spec.params.max_tokens) == ("batch", "i-model", 7)
     assert (spec.metadata, spec.history, spec.stream) == ({"i": "1"}, (), False)
     assert made.of_item(taken, 0, BatchItem(message="Hello?")).metadata == {"b": "1"}
+
+
+def test_each_lane_has_its_own_gate(provider: FakeProvider) -> None:
+    settings = library(provider)
+    gate = ProviderGate(Providers(Connection("redis://127.0.0.1:1"), "n"), "process", settings, {})
+    made, batch_id = Specs(settings, gate), "batch_00" + "0" * 20
+    defaults = BatchRequest(endpoint="/v1/chat/completions")
+    taken = Slice(batch_id, 0, 1, False, 0.0, "t", defaults, [], "default")
+    assert made.of_turn(claimed(TurnRequest(message="Hello?"), ConversationSettings())).gate is gate.chats
+    assert made.of_item(taken, 0, BatchItem(message="Hello?")).gate is gate.items
+    assert made.of_line(taken, LineItem(id="1", body=msgspec.Raw(b'{"model":"m"}'))).gate is gate.items
 
 
 def test_what_this_worker_does_not_have(provider: FakeProvider) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 
 from aiforge.testing import FakeProvider, RecordedCall, failure
 from tests.support.runners import LocalWorker
-from tests.support.turns import submit
+from tests.support.turns import Connect, submit
 from worker.contract.client import TurnClient
 from worker.contract.schemas import ConversationChanges, ConversationSettings, MemoryMode, TurnState
 
@@ -59,6 +61,17 @@ async def test_what_is_old_is_summarised_once_and_remembered(
     assert exported.summary is not None
     assert (exported.summary.messages, exported.summary.text) == (4, "They said q0 and q1.")
     assert [message.content for message in exported.messages][:2] == ["q0", "a0"]
+
+
+async def test_a_summary_for_which_a_budget_has_no_room_does_not_cost_the_turn(
+    connect: Connect, provider: FakeProvider
+) -> None:
+    client = await connect(budgets={"tenant": {"max_tokens": Decimal(1_400)}})
+    settings = ConversationSettings(memory="summary", memory_k=2, max_tokens=5)
+    await client.create_conversation(settings, conversation_id="c")
+    async with LocalWorker(client, provider) as worker:
+        await talk(client, worker, "q0", "q1", "q2", "q3")
+    assert [call.question for call in provider.calls] == ["q0", "q1", "q2", "q3"]
 
 
 async def test_a_summary_knows_nothing_of_what_was_gone_back_from(

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -144,15 +145,7 @@ class _Model:
         chats = [waiting.tokens for waiting in self._waiting["chat"]][:BUNDLE]
         items = [waiting.tokens for waiting in self._waiting["batch"]][:BUNDLE]
         self._number += 1
-        answered, seconds = self.untold.take()
-        wants = Wants(
-            ended=ended,
-            chats=chats,
-            items=items,
-            in_flight=self.in_flight,
-            answered=answered,
-            seconds=seconds,
-        )
+        wants = Wants(ended, chats, items, self.in_flight, *self.untold.take())
         try:
             granted = await self._providers.step(self.name, self._process, self._number, wants, self.limit)
         except Unavailable:
@@ -164,25 +157,17 @@ class _Model:
         return granted
 
     def _hand_out(self, lane: LaneName, places: list[int]) -> None:
-        for index, tokens in enumerate(places, start=1):
-            self._give(lane, permit_of(self._process, self._number, lane, index), tokens)
-
-    def _give(self, lane: LaneName, permit: str, tokens: int) -> None:
-        """To the first who waits; when all of them have left, the place is given back."""
-        waiting = self._next(lane)
-        if waiting is None:
-            self._ended.append(Ended(permit, "none", -tokens))
-            return
-        self.held[permit] = None
-        waiting.permit.set_result(permit)
-
-    def _next(self, lane: LaneName) -> _Waiting | None:
+        """To those who wait, in order; a place for which nobody is left is given back."""
         queue = self._waiting[lane]
-        while queue:
-            waiting = queue.popleft()
-            if not waiting.permit.done():
-                return waiting
-        return None
+        for index, tokens in enumerate(places, start=1):
+            permit = permit_of(self._process, self._number, lane, index)
+            while queue and queue[0].permit.done():
+                queue.popleft()
+            if queue:
+                self.held[permit] = None
+                queue.popleft().permit.set_result(permit)
+            else:
+                self._ended.append(Ended(permit, "none", -tokens))
 
     def _give_up(self, granted: Granted) -> None:
         """Those whose time ends before the model's pause does need not wait for it."""
@@ -345,13 +330,9 @@ async def hear(
                 async with asyncio.timeout(LOOK_SECONDS):
                     while True:
                         name, _, well = (await told.get()).decode(errors="replace").rpartition(" ")
-                        loop.call_soon_threadsafe(_tell, gate, name, well == "1")
+                        loop.call_soon_threadsafe(partial(gate.news, name, well=well == "1"))
             except TimeoutError:
                 continue
-
-
-def _tell(gate: ProviderGate, name: str, well: bool) -> None:
-    gate.news(name, well=well)
 
 
 def _endpoint(library: AIForgeSettings) -> str:
@@ -359,5 +340,4 @@ def _endpoint(library: AIForgeSettings) -> str:
     usual = AIForgeSettings.model_fields["OPENAI_BASE_URL"].default
     if library.PROVIDER != "openai" or usual == library.OPENAI_BASE_URL:
         return ""
-    address = urlsplit(library.OPENAI_BASE_URL)
-    return "@" + address.netloc.rpartition("@")[2]
+    return "@" + urlsplit(library.OPENAI_BASE_URL).netloc

@@ -8,10 +8,12 @@ import msgspec
 
 from aiforge.core.types import ProviderCall, Usage
 from worker import metrics
-from worker.calls.purse import Purse
+from worker.calls.purse import Purse, Purses
 from worker.contract.batch.batches import Slice
 from worker.contract.calls.budget_limits import limit
+from worker.contract.errors import Unavailable
 from worker.contract.store import Claim, Place, TurnStore
+from worker.patience import patiently
 from worker.running.specs import Specs
 
 
@@ -19,13 +21,23 @@ class Recorder:
     """The engine's `Recorder` for one turn or item; call number 1 was entered by the claim."""
 
     def __init__(
-        self, store: TurnStore, owner: str, prefix: str, first: ProviderCall, purse: Purse | None = None
+        self,
+        store: TurnStore,
+        owner: str,
+        prefix: str,
+        first: ProviderCall,
+        *,
+        tenant: str,
+        purse: Purse | None = None,
+        purses: Purses | None = None,
     ) -> None:
-        """Call ids are `<prefix>.<number>`; `first` is what the claim enters but for its id; without a
-        `purse` no budget holds."""
+        """Call ids are `<prefix>.<number>`; `first` is what the claim enters but for its id. Without a
+        `purse` no budget holds; that of a turn is found among the `purses` when it is claimed."""
         self._purse = purse
+        self._purses = purses
         self._store = store
         self._owner = owner
+        self._tenant = tenant
         self._prefix = prefix
         self._number = 0
         self.attempt: int | None = None
@@ -38,6 +50,10 @@ class Recorder:
     def begin(self, claim: Claim) -> None:
         """The claim of a turn was granted."""
         self.attempt = claim.attempt
+        if self._purses is not None:
+            self._purse = self._purses.of_turn(
+                claim.place.tenant, claim.place.conversation_id, claim.batch_id
+            )
         if self._purse is not None:
             self._purse.lives = claim.lives
 
@@ -49,9 +65,20 @@ class Recorder:
         if self._purse is not None:
             await self._purse.reserve(call, most)
         if self._number > 1:
-            ended, begun = list(self._settled), msgspec.structs.replace(call, attempt=self.attempt)
-            await self._store.ledger(self._owner, settled=ended, intended=[begun])
-            del self._settled[: len(ended)]
+            await self._enter(call)
+
+    async def _enter(self, call: ProviderCall) -> None:
+        """Write the call's row, and those of the calls before it; without it the call is not made."""
+        ended, begun = list(self._settled), msgspec.structs.replace(call, attempt=self.attempt)
+        try:
+            await patiently(
+                lambda: self._store.ledger(self._owner, self._tenant, settled=ended, intended=[begun])
+            )
+        except Unavailable:
+            if self._purse is not None:
+                self._purse.settle(msgspec.structs.replace(call, outcome="aborted"))
+            raise
+        del self._settled[: len(ended)]
 
     def settle(self, call: ProviderCall) -> None:
         call = msgspec.structs.replace(call, attempt=self.attempt)
@@ -73,8 +100,8 @@ class Recorder:
 
 def of_turn(store: TurnStore, place: Place, token: str, specs: Specs) -> Recorder:
     """The recorder of a turn that is, or is about to be, claimed with this token."""
-    purse = specs.purses.of_turn(place.tenant, place.conversation_id) if specs.purses else None
-    return Recorder(store, place.turn_id, f"{place.turn_id}.{token}", specs.first_call, purse)
+    prefix = f"{place.turn_id}.{token}"
+    return Recorder(store, place.turn_id, prefix, specs.first_call, tenant=place.tenant, purses=specs.purses)
 
 
 def of_item(store: TurnStore, taken: Slice, index: int, specs: Specs) -> Recorder:
@@ -83,6 +110,6 @@ def of_item(store: TurnStore, taken: Slice, index: int, specs: Specs) -> Recorde
     limits = [] if cap is None else [limit("max_usd", cap)]
     purse = specs.purses.of_batch(taken.tenant, taken.batch_id, limits) if specs.purses else None
     prefix = f"{taken.batch_id}.{taken.token}.{index}"
-    recorder = Recorder(store, taken.batch_id, prefix, specs.first_call, purse)
+    recorder = Recorder(store, taken.batch_id, prefix, specs.first_call, tenant=taken.tenant, purse=purse)
     recorder.attempt = taken.attempt
     return recorder

@@ -18,15 +18,21 @@ from worker.contract.schemas import BatchItem, BatchRequest
 from worker.contract.store import Place, TurnStore
 
 Prices: TypeAlias = Mapping[str, Price]
-"""Own prices by model."""
+"""Own prices by `provider/model`."""
 
 
 async def lost_calls(store: TurnStore, place: Place, prices: Prices) -> list[ProviderCall]:
-    """The open calls of a turn as `lost`: memory and message went in, what readers saw came out."""
+    """The open calls of a turn as `lost`: memory and message went in, what readers saw came out.
+
+    None where a newer version wrote the turn.
+    """
     opened = [call for call in await store.calls(place.turn_id) if call.outcome == "intended"]
     if not opened:
         return []
-    left = await store.left_behind(place)
+    try:
+        left = await store.left_behind(place)
+    except msgspec.MsgspecError:
+        return []  # of a newer version: what they cost is not known here
     sent = [{"content": message.content} for message in left.window] + [{"content": left.request.message}]
     usage = estimate_usage(sent, None, _said(left.events))
     named = left.settings.model if left.request.model is None else left.request.model

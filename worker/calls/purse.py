@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from aiforge.core.pricing import price
+from aiforge.core.pricing import highest_price
 from aiforge.core.router import own_prices
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.tokens import LONGEST_ANSWER, USUAL_ANSWER
@@ -21,7 +21,8 @@ from worker.patience import patiently
 
 BEYOND_SECONDS: Final = 60.0
 """How long after the longest call what it had reserved counts as spent."""
-
+SETTLE_SECONDS: Final = 2.0
+"""How long a process that ends waits for Redis to write that down; else what was reserved counts."""
 
 PAUSES: Final = (0.05, 0.1, 0.2, 0.4)
 """Seconds between tries of an item, for calls under way to end whose reservations stand in its way."""
@@ -35,7 +36,7 @@ class BudgetExceededError(AIForgeError):
     def __init__(self, message: str, *, again_in: float | None) -> None:
         """`again_in`: seconds until there may be room; 0 once calls under way have ended, None for never."""
         super().__init__(message)
-        self.again_in = again_in
+        self.again_in = None if again_in is None else float(again_in)
 
 
 class UnpricedModelError(AIForgeError):
@@ -51,23 +52,25 @@ class Purses:
         self._store = BudgetStore(connection, settings)
         self._rules = Rules(settings)
         self.prices = own_prices(library)
-        """Own prices by model."""
+        """Own prices by `provider/model`."""
         self._seconds = library.TURN_TIMEOUT + BEYOND_SECONDS
         self._beyond_last = max(self._seconds, settings.action_timeout_seconds)
         """A conversation lives on from its last turn's end, which may be so long after a call."""
         self._settling: set[asyncio.Task[None]] = set()
 
-    def of_turn(self, tenant: str, conversation_id: str) -> Purse | None:
-        """None where no budget holds."""
-        return self._purse(tenant, self._rules.of(tenant, conversation_id=conversation_id))
+    def of_turn(self, tenant: str, conversation_id: str, batch_id: str | None = None) -> Purse | None:
+        """Of a turn that is a batch's item its budgets hold, too; None where no budget holds."""
+        found = self._rules.of(tenant, conversation_id=conversation_id, batch_id=batch_id)
+        return self._purse(tenant, found)
 
     def of_batch(self, tenant: str, batch_id: str, limits: Sequence[Limit] = ()) -> Purse | None:
         """`limits` are the batch's own; None where no budget holds."""
         return self._purse(tenant, self._rules.of(tenant, batch_id=batch_id, batch_limits=limits), PAUSES)
 
     async def settled(self) -> None:
-        """Returns when everything is written down."""
-        await asyncio.gather(*self._settling)
+        """Returns when everything is written down, or Redis is away."""
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=SETTLE_SECONDS)
 
     def _purse(self, tenant: str, budgets: list[Budget], pauses: Sequence[float] = ()) -> Purse | None:
         return Purse(self, tenant, budgets, pauses) if budgets else None
@@ -85,7 +88,7 @@ class Purses:
 
         Raises BudgetExceededError or UnpricedModelError.
         """
-        usd = price(call.provider, call.model, most, self.prices)
+        usd = highest_price(call.provider, call.model, most, self.prices)
         if usd is None and any(budget.limit.measure == "usd" for budget in budgets):
             raise UnpricedModelError(
                 f"no price is known of {call.model!r}, so no budget in USD can hold it; AIFORGE_MODELS is for"
@@ -94,7 +97,8 @@ class Purses:
         need = Need(most.input_tokens + most.output_tokens, usd)
         usual = _usual(most)
         lost = Need(
-            usual.input_tokens + usual.output_tokens, price(call.provider, call.model, usual, self.prices)
+            usual.input_tokens + usual.output_tokens,
+            highest_price(call.provider, call.model, usual, self.prices),
         )
         remembered = None if lives is None else lives + self._beyond_last
         exceeded = await patiently(
@@ -110,11 +114,12 @@ class Purses:
         if calls:
             await self._store.settle(tenant, calls)
 
-    def settle(self, tenant: str, call: ProviderCall) -> None:
+    def settle(self, tenant: str, call: ProviderCall) -> asyncio.Task[None]:
         """Write down what a call took, aside: if this process dies now, what was reserved counts as spent."""
         task = asyncio.create_task(patiently(lambda: self._store.settle(tenant, [call])))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
+        return task
 
 
 class Purse:
@@ -128,11 +133,15 @@ class Purse:
         self._tenant = tenant
         self._budgets = budgets
         self._pauses = pauses
+        self._settling: asyncio.Task[None] | None = None
         self.lives: float | None = None
         """Seconds that the turn's conversation is kept after its end; None is for ever."""
 
     async def reserve(self, call: ProviderCall, most: Callable[[], Usage]) -> None:
         """Before a call; `most` is what it can take. Raises BudgetExceededError or UnpricedModelError."""
+        if self._settling is not None:
+            # The call before this one holds no room any more.
+            await asyncio.wait([self._settling])
         taken = most()
         for pause in self._pauses:
             try:
@@ -150,7 +159,7 @@ class Purse:
 
     def settle(self, call: ProviderCall) -> None:
         """After a call, however it ended."""
-        self._purses.settle(self._tenant, call)
+        self._settling = self._purses.settle(self._tenant, call)
 
 
 def _usual(most: Usage) -> Usage:

@@ -7,11 +7,12 @@ import time
 from typing import Any, Final
 
 from aiforge.core.content import ContentError, check_content
+from aiforge.core.names import CONVERSATION_WORDS
 from aiforge.core.parameters import ParameterError, check_parameters
 from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
 from worker.contract.calls.budget_limits import limit
 from worker.contract.errors import InvalidInput
-from worker.contract.keys import is_conversation_id
+from worker.contract.ids import is_conversation_id
 from worker.contract.schemas import (
     MAX_BATCH_ITEMS,
     BatchItem,
@@ -37,10 +38,7 @@ LONGEST_TTL: Final = 10 * 366 * 86_400
 def check_conversation_id(conversation_id: str) -> None:
     """Raises InvalidInput unless the id can be a conversation's."""
     if not is_conversation_id(conversation_id):
-        raise InvalidInput(
-            "conversation_id must be 1 to 128 characters of A-Z a-z 0-9 . _ - and not only one dot or two",
-            param="conversation_id",
-        )
+        raise InvalidInput(f"conversation_id must be {CONVERSATION_WORDS}", param="conversation_id")
 
 
 def check_key(key: str) -> None:
@@ -52,12 +50,13 @@ def check_key(key: str) -> None:
 
 
 def check_turn(request: TurnRequest, tools: frozenset[str]) -> None:
-    """Raises InvalidInput naming the field that is wrong."""
+    """Raises InvalidInput naming the field that is wrong, whenever it is asked."""
     _check_request(request.message, request, "message", tools)
-    if (
-        request.run_after is not None
-        and not time.time() - 60 < request.run_after < time.time() + LATEST_START
-    ):
+
+
+def check_run_after(run_after: float | None) -> None:
+    """Raises InvalidInput unless a turn that is posted now can begin then."""
+    if run_after is not None and not time.time() - 60 < run_after < time.time() + LATEST_START:
         raise InvalidInput(
             "run_after must be a time in the next 366 days, in Unix seconds", param="run_after"
         )
@@ -121,7 +120,7 @@ def check_item(item: BatchItem, prefix: str, tools: frozenset[str]) -> None:
 
 def _check_turn_item(request: BatchRequest, conversation: str, param: str) -> None:
     if not is_conversation_id(conversation):
-        raise InvalidInput(f"{param} must be 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..", param=param)
+        raise InvalidInput(f"{param} must be {CONVERSATION_WORDS}", param=param)
     if request.max_cost is not None:
         raise InvalidInput(
             f"{param}: turns are held by the budgets of their tenant and conversation, not by max_cost",

@@ -6,9 +6,8 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import date, timedelta
-from decimal import Decimal
 from typing import Literal, Self
 
 import msgspec
@@ -26,21 +25,22 @@ from worker.contract.checks import (
     check_conversation_id,
     check_key,
     check_message,
+    check_run_after,
     check_settings,
     check_turn,
 )
-from worker.contract.errors import Conflict, ContractError, InvalidInput, NotFound
-from worker.contract.keys import SHARDS, is_turn_id
+from worker.contract.errors import Conflict, ContractError, InvalidInput, LimitExceeded, NotFound
+from worker.contract.ids import is_turn_id
 from worker.contract.memory.conversations import ConversationStore
 from worker.contract.memory.history import HistoryStore
 from worker.contract.memory.transfer import ConversationExport, check_head, packed
 from worker.contract.readers import Reader
+from worker.contract.schedule.erasing import ScheduleErasure
 from worker.contract.schedule.schedules import ScheduleStore
 from worker.contract.schemas import (
     Conversation,
     ConversationSettings,
     Erasure,
-    Lane,
     Line,
     StoredMessage,
     Turn,
@@ -49,25 +49,11 @@ from worker.contract.schemas import (
 )
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
+from worker.contract.stats import Stats, read_stats
 from worker.contract.store import Place, TurnStore, keyed_place, new_place
 from worker.contract.wakeups.broker import on_redis
 from worker.contract.wakeups.knock import Knocker
 from worker.contract.wakeups.wake import Waker
-
-
-class Stats(msgspec.Struct, frozen=True):
-    """Figures of the whole installation, read at a metrics scrape.
-
-    `totals` holds the ledger's sums per (provider, model): tokens by kind, calls by outcome, `usd`, the part
-    of it that is `estimated`, `unpriced`; and under `lost:` the same of calls that died with their worker,
-    which fall when it tells of them after all.
-    """
-
-    depth: dict[Lane, int]
-    ready: int
-    running: int
-    workers: int
-    totals: dict[tuple[str, str], dict[str, Decimal]]
 
 
 class TurnClient(BatchClient):
@@ -121,7 +107,7 @@ class TurnClient(BatchClient):
         if conversation_id is not None:
             check_conversation_id(conversation_id)
         place = self._place(tenant, conversation_id, idempotency_key)
-        await self._check_budgets(place, keyed=idempotency_key is not None)
+        await self._check_moment(place, request.run_after, keyed=idempotency_key is not None)
         digest = hashlib.sha256(records.encode(request)).hexdigest()[:32]
         answer, turn = await self.turns.submit(
             place,
@@ -140,16 +126,17 @@ class TurnClient(BatchClient):
             return msgspec.structs.replace(turn, replayed=True)
         return turn
 
-    async def _check_budgets(self, place: Place, *, keyed: bool) -> None:
-        """Raises LimitExceeded where no call could be made; what was accepted before always passes."""
+    async def _check_moment(self, place: Place, run_after: float | None, *, keyed: bool) -> None:
+        """Raises InvalidInput or LimitExceeded for what cannot begin now; a repetition always passes."""
         budgets = self._rules.of(place.tenant, conversation_id=place.conversation_id)
-        if not budgets:
-            return
-        if keyed:
-            with contextlib.suppress(NotFound):
-                await self.turns.turn(place.turn_id, place.tenant)
-                return
-        await self._budgets.check(place.tenant, budgets)
+        try:
+            check_run_after(run_after)
+            if budgets:
+                await self._budgets.check(place.tenant, budgets)
+        except (InvalidInput, LimitExceeded):
+            name = self.turns.keys.turn(place.turn_id)
+            if not (keyed and await self.connection.command("EXISTS", name)):
+                raise
 
     async def keep_budgets(self, conversation_id: str, until: float, *, tenant: str = "default") -> None:
         """Remember what a conversation has used at least until its turn of then (Unix seconds) is over."""
@@ -217,11 +204,16 @@ class TurnClient(BatchClient):
         """Turns that were given up because every worker that ran them died, the latest first."""
         letters = []
         for turn_id in await self.conversations.dead(limit):
-            try:
+            with contextlib.suppress(NotFound):
                 letters.append(await self.turn(turn_id, tenant=tenant))
-            except NotFound:
-                continue
         return letters
+
+    async def dead_letter(self, turn_id: str, *, tenant: str = "default") -> Turn:
+        """One of them. Raises NotFound when the turn is none."""
+        turn = await self.turn(turn_id, tenant=tenant)
+        if not await self.conversations.is_dead(turn_id):
+            raise _no_letter(turn_id)
+        return turn
 
     async def requeue_dead(self, turn_id: str, *, tenant: str = "default") -> Turn:
         """Post a dead letter's request again as a new turn of its conversation; the letter is dropped.
@@ -231,7 +223,9 @@ class TurnClient(BatchClient):
         place = await self.turns.place(_turn(turn_id), tenant)
         key = f"dead:{turn_id}"
         if not await self.conversations.is_dead(turn_id):
-            return await self.keyed(key, conversation_id=place.conversation_id, tenant=tenant)
+            with contextlib.suppress(NotFound):
+                return await self.keyed(key, conversation_id=place.conversation_id, tenant=tenant)
+            raise _no_letter(turn_id)
         request = await self.turns.request(turn_id)
         turn = await self.submit(
             msgspec.structs.replace(request, on_busy="enqueue", run_after=None),
@@ -246,7 +240,7 @@ class TurnClient(BatchClient):
         """Take a turn from the dead letters; it stays failed. Raises NotFound when it is none."""
         await self.turns.place(_turn(turn_id), tenant)
         if not await self.conversations.bury(turn_id):
-            raise NotFound(f"turn {turn_id!r} is no dead letter")
+            raise _no_letter(turn_id)
 
     async def create_conversation(
         self,
@@ -288,15 +282,6 @@ class TurnClient(BatchClient):
             summary=document.summary,
         )
 
-    async def latest_conversations(
-        self, *, before: tuple[int, str] | None = None, limit: int = 100, tenant: str = "default"
-    ) -> list[tuple[int, Conversation]]:
-        """Conversations by their latest turn, the newest first, with its time in Unix milliseconds.
-
-        `before` is time and id of the last one of the page before.
-        """
-        return await self.conversations.latest(tenant, before, limit)
-
     async def messages(
         self, conversation_id: str, *, after: int = 0, limit: int = 100, tenant: str = "default"
     ) -> list[StoredMessage]:
@@ -322,13 +307,16 @@ class TurnClient(BatchClient):
         return await self.line(conversation_id, tenant=tenant)
 
     async def erase(self, conversation_id: str, *, tenant: str = "default") -> Erasure:
-        """Erase a conversation, its turns and its items in batches; what runs leaves nothing."""
+        """Erase a conversation, its turns, its items in batches and in those that schedules post; what runs
+        leaves nothing."""
         check_conversation_id(conversation_id)
         try:
-            # First the items: none is handed out any more that could bring the conversation back.
+            # First the items: none is posted or handed out any more that could bring the conversation back.
+            planned = await ScheduleErasure(self.batches).erase(tenant, conversation_id)
             found = await BatchErasure(self.batches).erase(tenant, conversation_id)
+            items, turns = planned.items + found.items, planned.turns + found.turns
             return await self.conversations.erase(
-                tenant, conversation_id, items=found.items, item_turns=found.turns, files=found.files
+                tenant, conversation_id, items=items, item_turns=turns, files=found.files
             )
         finally:
             # Also of one that is gone by now: who erased it may have come no further.
@@ -344,7 +332,7 @@ class TurnClient(BatchClient):
     ) -> list[UsageRow]:
         """Provider calls, tokens and cost of some days (UTC, both included; the last 30 when left out)."""
         until = last or today()
-        since = first or until - timedelta(days=29)
+        since = first or until - min(timedelta(days=29), until - date.min)
         return await read_usage(
             self.connection, self.turns.keys, tenant, first=since, last=until, group_by=group_by
         )
@@ -359,21 +347,8 @@ class TurnClient(BatchClient):
         return None
 
     async def stats(self) -> Stats:
-        """Figures for a metrics scrape, read in one round trip."""
-        keys, shards = self.turns.keys, range(SHARDS)
-        workers, *replies = await self.connection.commands(
-            [
-                ("ZCARD", keys.workers()),
-                *(("ZCARD", keys.ready(shard)) for shard in shards),
-                *(("ZCARD", keys.leases(shard)) for shard in shards),
-                *(("HGETALL", keys.totals(shard)) for shard in shards),
-            ]
-        )
-        totals: dict[tuple[str, str], dict[str, Decimal]] = {}
-        for stored in replies[2 * SHARDS :]:
-            _add(totals, records.fields(stored))
-        ready, running = sum(replies[:SHARDS]), sum(replies[SHARDS : 2 * SHARDS])
-        return Stats(await self._waker.depth(), ready, running, workers, totals)
+        """Figures for a metrics scrape."""
+        return await read_stats(self.connection, self.turns.keys, self._waker)
 
     def _place(self, tenant: str, conversation_id: str | None, key: str | None) -> Place:
         if key is None:
@@ -388,11 +363,5 @@ def _turn(identifier: str) -> str:
     return identifier
 
 
-def _add(totals: dict[tuple[str, str], dict[str, Decimal]], stored: Mapping[str, bytes]) -> None:
-    for name, amount in stored.items():
-        provider, model, measure = name.rsplit("|", 2)
-        sums = totals.setdefault((provider, model), {})
-        money = measure.removeprefix(records.LOST) in ("units", "estimated")
-        value = records.usd(amount) if money else Decimal(int(amount))
-        label = measure.replace("units", "usd")
-        sums[label] = sums.get(label, Decimal(0)) + value
+def _no_letter(turn_id: str) -> NotFound:
+    return NotFound(f"turn {turn_id!r} is no dead letter")

@@ -6,6 +6,7 @@ ContractError
 ├── InvalidInput         a field is wrong; `param` names it
 ├── LimitExceeded        a budget has no room
 ├── Conflict             the state does not allow it: `code` says why
+│   └── KeyReused        an idempotency key stands for something else already
 └── Unavailable          Redis cannot be reached or cannot store more
 """
 
@@ -51,6 +52,13 @@ class Conflict(ContractError):
     def __init__(self, message: str, *, code: str = "conflict") -> None:
         super().__init__(message)
         self.code = code  # type: ignore[misc]  # one error, some stable codes
+
+
+class KeyReused(Conflict):
+    """An idempotency key stands for something else already."""
+
+    def __init__(self) -> None:
+        super().__init__("the idempotency key was used with another body", code="idempotency_mismatch")
 
 
 class LimitExceeded(ContractError):

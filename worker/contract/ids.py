@@ -14,10 +14,11 @@ SHARDS: Final = 64
 _BATCH_PREFIX: Final = "batch_"
 _FILE_PREFIX: Final = "file-"
 _SCHEDULE_PREFIX: Final = "sched_"
-_TURN_ID: Final = re.compile(r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}")
-_BATCH_ID: Final = re.compile(rf"{_BATCH_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
-_FILE_ID: Final = re.compile(rf"{_FILE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
-_SCHEDULE_ID: Final = re.compile(rf"{_SCHEDULE_PREFIX}(?:[0-5][0-9]|6[0-3])[0-9a-f]{{20}}")
+_SHARDED: Final = r"(?:[0-5][0-9]|6[0-3])[0-9a-f]{20}"
+_TURN_ID: Final = re.compile(_SHARDED)
+_BATCH_ID: Final = re.compile(_BATCH_PREFIX + _SHARDED)
+_FILE_ID: Final = re.compile(_FILE_PREFIX + _SHARDED)
+_SCHEDULE_ID: Final = re.compile(_SCHEDULE_PREFIX + _SHARDED)
 
 
 def shard_of(tenant: str, name: str) -> int:
@@ -47,14 +48,16 @@ def keyed_batch_id(tenant: str, key: str) -> str:
 
 def output_file_id(tenant: str, batch_id: str, run: int, kind: str) -> str:
     """The id of a file that a batch's results are written to: the same, however often that is begun."""
-    digest = hashlib.sha256(f"{batch_id} {run} {kind}".encode()).hexdigest()[:20]
-    return f"{_FILE_PREFIX}{shard_of(tenant, digest):02d}{digest}"
+    return _file_id(tenant, hashlib.sha256(f"{batch_id} {run} {kind}".encode()).hexdigest()[:20])
 
 
 def new_file_id(tenant: str) -> str:
     """`file-`, two digits of shard, then 20 random hex digits."""
-    random = secrets.token_hex(10)
-    return f"{_FILE_PREFIX}{shard_of(tenant, random):02d}{random}"
+    return _file_id(tenant, secrets.token_hex(10))
+
+
+def _file_id(tenant: str, digits: str) -> str:
+    return f"{_FILE_PREFIX}{shard_of(tenant, digits):02d}{digits}"
 
 
 def schedule_id_of(tenant: str, conversation_id: str | None, digits: str) -> str:

@@ -44,7 +44,7 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy      list
     totals                  hash    never               finish, ledger, batch_rows     metrics
     usage:<tenant>:<day>    hash    34560000 s          finish, ledger, batch_rows     usage
-    reaper                  string  2 s                 reap                           reap
+    reaper                  string  1 s                 reap                           reap
     versions:<tenant>:<id>  hash    never (empty: gone) versions_*                     versions_read
     versioned:<tenant>      zset    never (empty: gone) versions_append, …_delete      agent_store
     shares                  zset    never (empty: gone) share_*                        share_pick
@@ -74,21 +74,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# isort: off
-# fmt: off
-from worker.contract.ids import (
-    SHARDS, batch_id_of, is_batch, is_batch_id, is_conversation_id, is_file_id, is_schedule_id, is_tenant,
-    is_turn_id, keyed_batch_id, new_batch_id, new_file_id, new_turn_id, output_file_id, schedule_id_of,
-    shard_of, shard_of_id,
-)
-
-__all__ = [
-    "SHARDS", "Keys", "batch_id_of", "is_batch", "is_batch_id", "is_conversation_id", "is_file_id",
-    "is_schedule_id", "is_tenant", "is_turn_id", "keyed_batch_id", "new_batch_id", "new_file_id",
-    "new_turn_id", "output_file_id", "schedule_id_of", "shard_of", "shard_of_id",
-]
-# fmt: on
-# isort: on
+from worker.contract.ids import shard_of, shard_of_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +252,8 @@ class Keys:
         return self._of(shard, "totals")
 
     def usage(self, shard: int, tenant: str = "", day: int | None = None) -> str:
-        """A tenant's provider calls of a day (since 1970, UTC); scripts add tenant and day themselves."""
+        """A tenant's provider calls of the day (since 1970, UTC) on which they were entered; scripts add the
+        day themselves, and for batches the tenant."""
         return self._of(shard, f"usage:{tenant}{'' if day is None else f':{day}'}")
 
     def reaper(self, shard: int) -> str:
@@ -296,7 +283,7 @@ class Keys:
             self.dead(shard),
             self.turns(tenant, conversation_id),
             self.convs(tenant, shard),
-            self.usage(shard),
+            self.usage(shard, tenant),
             self.history(tenant, conversation_id),
         ]
 

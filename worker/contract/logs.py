@@ -15,7 +15,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "json", "console"]
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
-_FIELDS: Final = ("turn", "batch", "attempt", "count", "reason", "schedule", "worker", "works")
+_FIELDS: Final = ("turn", "batch", "file", "attempt", "count", "reason", "schedule", "worker", "works")
 """What our own `logging` calls may carry in `extra`."""
 
 

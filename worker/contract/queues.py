@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from worker.contract.keys import is_batch
+from worker.contract.ids import is_batch
 from worker.contract.schemas import Lane
 
 TASKS: Final = {Lane.CHAT: "aiforge.turn", Lane.BATCH: "aiforge.batch"}

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from aiforge.core.types import ProviderCall, Usage
+from aiforge.core.types import COST_UNIT, ProviderCall, Usage
 from worker.contract.batch.line_schemas import LineErrors
 from worker.contract.schemas import (
     TERMINAL_STATES,
@@ -27,8 +27,6 @@ from worker.contract.schemas import (
 )
 from worker.contract.server.link import Argument
 
-UNIT: Final = Decimal("1e-12")
-"""Totals are kept as integers of this many USD."""
 LOST: Final = "lost:"
 """Stands before the measures of calls that died with their worker: a late word of it takes them back, which
 must not make the other sums fall."""
@@ -57,7 +55,7 @@ def spent(calls: Sequence[ProviderCall]) -> Spent:
     """What a turn took that has made these calls."""
     known = [call.cost for call in calls if call.cost is not None]
     guessed = [call.cost for call in calls if call.cost is not None and call.usage and call.usage.estimated]
-    priced = not any(_unpriced(call) for call in calls)
+    priced = not any(unpriced(call) for call in calls)
     return Spent(
         usage=sum((call.usage for call in calls if call.usage is not None), Usage()),
         cost=sum(known, Decimal(0)) if priced else None,
@@ -65,13 +63,18 @@ def spent(calls: Sequence[ProviderCall]) -> Spent:
     )
 
 
-def _unpriced(call: ProviderCall) -> bool:
+def unpriced(call: ProviderCall) -> bool:
     """Whether nobody knows what a call cost that is over."""
     return call.cost is None and (call.usage is not None or call.outcome in ("ok", "lost"))
 
 
 def encode(value: Any) -> bytes:
     return msgspec.json.encode(value)
+
+
+def lines(values: Sequence[Any]) -> bytes:
+    """Values one a line, as scripts take lists of lists."""
+    return b"\n".join(map(encode, values))
 
 
 def text(value: bytes | None) -> str:
@@ -103,12 +106,12 @@ def seconds(milliseconds: bytes | None) -> float | None:
 
 def units(cost: Decimal | None) -> int:
     """USD as the integer that the totals add."""
-    return int((cost / UNIT).to_integral_value()) if cost is not None else 0
+    return int((cost / COST_UNIT).to_integral_value()) if cost is not None else 0
 
 
 def usd(amount: int | bytes | None) -> Decimal:
     """The inverse of `units`."""
-    return (Decimal(int(amount or 0)) * UNIT).normalize() + Decimal(0)
+    return (Decimal(int(amount or 0)) * COST_UNIT).normalize() + Decimal(0)
 
 
 def queued(turn_id: str, conversation_id: str, request: TurnRequest, now: bytes) -> Turn:
@@ -145,7 +148,7 @@ def turn(turn_id: str, record: Mapping[str, bytes], ledger: Sequence[ProviderCal
         metadata=request.metadata,
         created_at=int(record["created_at"]) / 1000,
         finished_at=seconds(record.get("finished_at")),
-        run_after=request.run_after,
+        run_after=seconds(record.get("due_ms")) or request.run_after,
         question=_question(record),
     )
 
@@ -262,7 +265,7 @@ def _amounts(call: ProviderCall) -> list[Argument]:
         "reasoning": usage.reasoning_tokens,
         "units": units(call.cost),
         "estimated": units(call.cost) if usage.estimated else 0,
-        "unpriced": int(_unpriced(call)),
+        "unpriced": int(unpriced(call)),
     }
     kind = LOST if call.outcome == "lost" else ""
     measured = [part for name, amount in counted.items() if amount for part in (prefix + kind + name, amount)]

@@ -200,7 +200,8 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
     schedules: int = 0
     """How many schedules posted to it."""
     items: int = 0
-    """How many items of batches were of it; their rows say `conversation_erased`."""
+    """How many items of batches, and of those that schedules post, were of it; their rows say
+    `conversation_erased`."""
     files: list[str] = []
     """Files of batches with lines of it, which stay until they are deleted."""
 

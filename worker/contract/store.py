@@ -14,8 +14,8 @@ from aiforge.core.events import decode as decode_event
 from aiforge.core.events import encode as encode_event
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.errors import Conflict, Gone, NotFound
-from worker.contract.keys import new_turn_id, shard_of, shard_of_id
+from worker.contract.errors import Conflict, Gone, KeyReused, NotFound
+from worker.contract.ids import new_turn_id, shard_of, shard_of_id
 from worker.contract.memory.conversations import GONE_MS
 from worker.contract.queues import lane_of
 from worker.contract.records import TurnOutcome
@@ -93,6 +93,8 @@ class Claim(NamedTuple):
     """What was before the window, where the conversation remembers that."""
     lives: float | None = None
     """Seconds that the conversation is kept after its last turn's end; None is for ever."""
+    batch_id: str | None = None
+    """The batch that it is an item of."""
 
 
 class Finished(NamedTuple):
@@ -130,10 +132,12 @@ class TurnStore(Upkeep):
         digest: str,
         create: bool = True,
         keyed: bool = False,
+        batch_id: str = "",
     ) -> tuple[Literal["ready", "waiting", "scheduled", "replayed"], Turn]:
         """Store a turn. `ready` asks the caller to send a wake-up; the same id and digest replay.
 
-        A `keyed` one does not run again within a day, however soon its conversation is forgotten.
+        A `keyed` one does not run again within a day, however soon its conversation is forgotten; `batch_id`
+        is the batch that it is an item of.
         Raises Conflict (`idempotency_mismatch`, `conversation_busy`), NotFound or Gone.
         """
         keys, shard = self.keys, shard_of_id(place.turn_id)
@@ -144,6 +148,7 @@ class TurnStore(Upkeep):
             CONVERSATION_VERSION, DEFAULT_MEMORY_K, encode_event(Queued()), request.on_busy or "", due_ms,
             self._lives_ms, keys.gone(shard, place.turn_id), keys.control(), _STOPPED,
             encode_event(Cancelled()), self._ttl_ms, GONE_MS if keyed else 0,
+            batch_id,
         ]  # fmt: skip
         answer, *rest = await self._transition("submit", place, arguments)
         match records.text(answer):
@@ -159,7 +164,7 @@ class TurnStore(Upkeep):
             case "gone":
                 raise Gone(f"turn {place.turn_id!r} is no longer kept")
             case "mismatch":
-                raise Conflict("the idempotency key was used with another body", code="idempotency_mismatch")
+                raise KeyReused
             case _:
                 raise NotFound(f"conversation {place.conversation_id!r} does not exist")
 
@@ -201,7 +206,7 @@ class TurnStore(Upkeep):
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
         fence, attempt, suspect, now, created, body, settings, memory_k, window, *rest = rest
-        paused, answer, stop, before, summary, lives_ms = rest
+        paused, answer, stop, before, summary, lives_ms, batch_id = rest
         return Claim(
             place, token, int(fence), int(attempt), bool(suspect), (int(now) - int(created)) / 1000,
             msgspec.json.decode(body, type=TurnRequest),
@@ -209,6 +214,7 @@ class TurnStore(Upkeep):
             [msgspec.json.decode(message, type=StoredMessage) for message in window], self.log(turn_id),
             msgspec.json.decode(paused, type=Paused) if paused else None, answer.decode(),
             stop.decode() or None, before, summary.decode() or None, lives_ms / 1000 or None,
+            batch_id.decode() or None,
         )  # fmt: skip
 
     def log(self, turn_id: str) -> Log:
@@ -254,21 +260,28 @@ class TurnStore(Upkeep):
         events: Sequence[bytes],
         position: int,
         calls: Sequence[ProviderCall],
+        left: Sequence[StoredMessage] = (),
     ) -> Literal["ok", "refused"] | Stop:
-        """Let a turn wait for a human. A Stop says that someone wants it to end instead."""
+        """Let a turn wait for a human. A Stop says that someone wants it to end instead.
+
+        `left` is what stays of it in memory if it is cancelled meanwhile.
+        """
         assert paused.question is not None
         arguments: list[Argument] = [
             claim.place.turn_id, claim.fence, records.encode(paused), paused.question.question_id,
             claim.log.channel, self._keep, int(self.settings.action_timeout_seconds * 1000), position,
-            len(calls), len(events), *records.settled(calls), *events,
+            len(calls), len(events), records.lines(left), *records.settled(calls), *events,
         ]  # fmt: skip
         answer = await self._transition("pause", claim.place, arguments)
         return answer.decode()  # type: ignore[no-any-return]
 
-    async def keep(self, claim: Claim, paused: Paused) -> bool:
-        """Keep what the turn has so far; False when the attempt no longer holds it."""
-        kept = await self.connection.run("keep", [claim.log.keys[0]], [claim.fence, records.encode(paused)])
-        return bool(kept)
+    async def keep(self, claim: Claim, paused: Paused, left: Sequence[StoredMessage] = ()) -> bool:
+        """Keep what the turn has so far, and what stays of it if it is cancelled while nobody runs it.
+
+        False when the attempt no longer holds it.
+        """
+        arguments: list[Argument] = [claim.fence, records.encode(paused), records.lines(left)]
+        return bool(await self.connection.run("keep", [claim.log.keys[0]], arguments))
 
     async def summarize(self, claim: Claim, messages: int, summary: str) -> bool:
         """Let `summary` stand for the conversation's first `messages`; False when it was superseded."""
@@ -318,11 +331,11 @@ class TurnStore(Upkeep):
         died: TurnFailure | None = None,
         events: Sequence[Event] = (),
         wake_ms: int = WAKE_MS,
-    ) -> tuple[Literal["queued", "dead", "refused"], str | None]:
+    ) -> tuple[Literal["queued", "dead", "refused"] | Stop, str | None]:
         """Take a turn from its worker: with its fence a hand-back, with None after its lease ran out.
 
-        With its fence and `died`, the process died that it had to itself: the turn ends as failed with that
-        and `events`; the second value is the conversation's next turn in that case.
+        A Stop says that someone wants it to end instead. With its fence and `died`, the process died that it
+        had to itself: the turn ends as failed with that and `events`; the second value is the next turn then.
         """
         keys, turn_id = self.keys, place.turn_id
         arguments: list[Argument] = [
@@ -380,11 +393,6 @@ def keyed_place(tenant: str, conversation_id: str | None, key: str) -> Place:
     digest = hashlib.sha256("\x00".join((tenant, conversation_id or "", key)).encode()).hexdigest()
     conversation = conversation_id or digest[20:36]
     return Place(f"{shard_of(tenant, conversation):02d}{digest[:20]}", tenant, conversation)
-
-
-def item_place(tenant: str, conversation_id: str, batch_id: str, index: int, retried: int) -> Place:
-    """The turn that an item of a batch is; each time it is run again it is another one."""
-    return keyed_place(tenant, conversation_id, f"{batch_id}.{index}.{retried}")
 
 
 def new_token() -> str:

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.keys import Keys, is_batch, shard_of_id
+from worker.contract.ids import is_batch, shard_of_id
+from worker.contract.keys import Keys
 from worker.contract.schemas import Stop
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument, checked
@@ -108,13 +109,13 @@ class Upkeep:
             checked(reply)
 
     async def ledger(
-        self, owner: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
+        self, owner: str, tenant: str, *, settled: Sequence[ProviderCall], intended: Sequence[ProviderCall]
     ) -> None:
         """Write rows outside of a claim or commit; `owner` is a turn or a batch."""
         keys = self.keys
         shard = shard_of_id(owner)
         records_of = [keys.batch(owner), keys.slices(owner)] if is_batch(owner) else [keys.turn(owner)]
-        names = [keys.ledger(owner), keys.totals(shard), keys.usage(shard), *records_of]
+        names = [keys.ledger(owner), keys.totals(shard), keys.usage(shard, tenant), *records_of]
         rows = [part for call in intended for part in (call.call_id, records.encode(call))]
         arguments: list[Argument] = [len(settled), len(intended), *records.settled(settled), *rows]
         await self.connection.run("ledger", names, arguments)

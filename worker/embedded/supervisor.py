@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from aiforge.core.ready import tell_ready
 from worker.embedded.binary import find_binary
 from worker.embedded.errors import EmbeddedError, PortTakenError
 from worker.embedded.folder import Address, DataFolder, lock, unlock
@@ -125,12 +125,7 @@ def _find_running(folder: DataFolder) -> Address | None:
 def report(address: Address) -> None:
     """One line for people, and one of JSON to whoever started us and waits for it."""
     say(f"{address.server} {address.version} on 127.0.0.1:{address.port}, appendfsync {address.durability}")
-    if (ready := os.environ.pop("AIFORGE_READY_FD", None)) is not None:
-        line = json.dumps(
-            {"redis_url": address.url, "pid": address.pid, "supervisor_pid": address.supervisor_pid}
-        )
-        with suppress(OSError), os.fdopen(int(ready), "w", encoding="utf-8") as out:
-            out.write(line + "\n")
+    tell_ready(redis_url=address.url, pid=address.pid, supervisor_pid=address.supervisor_pid)
 
 
 def say(line: str) -> None:

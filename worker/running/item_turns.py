@@ -16,11 +16,12 @@ from aiforge.core.deltas import Completion
 from aiforge.core.types import AIForgeError, ConfigError, ProviderCall, Usage
 from worker.contract import records
 from worker.contract.batch.batches import Slice
+from worker.contract.batch.item_places import item_place, seconds_until
 from worker.contract.batch.line_schemas import LineResponse
 from worker.contract.errors import Conflict, Gone, NotFound, Unavailable
 from worker.contract.readers import Reader
 from worker.contract.schemas import BatchItem, Turn, TurnRequest, TurnState
-from worker.contract.store import Place, TurnStore, item_place
+from worker.contract.store import Place, TurnStore
 from worker.patience import patiently
 from worker.suspects.quarantine import Wakes
 
@@ -71,21 +72,30 @@ class ItemTurns:
     async def close(self) -> None:
         await self._reader.close()
 
-    async def run(self, taken: Slice, index: int, item: BatchItem) -> TurnEnded:
-        """Raises ConversationErasedError. Repeated, also elsewhere, it finds the same turn again."""
+    async def run(self, taken: Slice, index: int, item: BatchItem) -> TurnEnded | float:
+        """How the turn ended, or in how many seconds a budget may have room for it. Repeated, also elsewhere,
+        it finds the same turn again. Raises ConversationErasedError."""
         assert item.conversation is not None
         place = item_place(taken.tenant, item.conversation, taken.batch_id, index, taken.retried)
         request = _request(taken, item)
         digest = hashlib.sha256(records.encode(request)).hexdigest()[:32]
         failure: AIForgeError | None = None
         try:
-            _, turn = await patiently(lambda: self._store.submit(place, request, digest=digest, keyed=True))
+            _, turn = await patiently(
+                lambda: self._store.submit(place, request, digest=digest, keyed=True, batch_id=taken.batch_id)
+            )
             while not turn.finished:
+                if turn.state is TurnState.SCHEDULED:
+                    return await self._waits(turn)
                 failure = await self._further(place, turn) or failure
                 turn = await patiently(lambda: self._store.turn(place.turn_id, place.tenant))
         except (Gone, NotFound):
             raise ConversationErasedError(f"conversation {item.conversation!r} was erased") from None
         return TurnEnded(turn, await patiently(lambda: self._store.calls(place.turn_id)), failure)
+
+    async def _waits(self, turn: Turn) -> float:
+        """Seconds until a turn that was postponed joins its conversation's line again."""
+        return await patiently(lambda: seconds_until(self._store, turn.run_after or 0))
 
     async def _further(self, place: Place, turn: Turn) -> AIForgeError | None:
         """Run the turn, or wait for whoever does; why, where it has to be given up instead."""
@@ -94,7 +104,7 @@ class ItemTurns:
             return ConfigError("a tool asks a human, which an item of a batch cannot do")
         if turn.state is TurnState.QUEUED:
             await self._attempt(place)
-            if time.time() - turn.created_at > BUSY_SECONDS:
+            if time.time() - (turn.run_after or turn.created_at) > BUSY_SECONDS:
                 await self._cancel(place, turn)
                 return ConversationBusyError(f"conversation {place.conversation_id!r} is busy with others")
         with contextlib.suppress(Unavailable):

@@ -66,7 +66,7 @@ class Specs:
         """Without a `gate` provider calls are made as they come, without `purses` no budget holds."""
         self.purses = purses
         self.prices = own_prices(settings)
-        """Own prices by model."""
+        """Own prices by `provider/model`."""
         self._settings = settings
         self._gate = gate
         self._first_call = ProviderCall(

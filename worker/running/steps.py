@@ -13,20 +13,20 @@ from typing import Final
 from worker import metrics
 from worker.contract.batch.batches import VALIDATE, BatchStore, Slice
 from worker.contract.batch.files import FileStore, Upload
+from worker.contract.batch.line_schemas import LineError, LineErrors
 from worker.contract.batch.lines import Lines, Splitter, answer_line
+from worker.contract.batch.rows import PAGE
 from worker.contract.batch.steps import BatchSteps, Ending
-from worker.contract.errors import NotFound, Unavailable
-from worker.contract.keys import output_file_id
+from worker.contract.errors import ContractError, NotFound, Unavailable
+from worker.contract.ids import output_file_id
 from worker.contract.schemas import BatchRow, Lane, TurnFailure
 from worker.patience import patiently
 from worker.running.sharing import Offers
 from worker.suspects.quarantine import Wakes
 from worker.upkeep.leases import Held
 
-READ_BYTES: Final = 2 * 1024 * 1024
-"""About as much of the results is held at a time."""
-FIRST_ROWS: Final = 20
-MOST_ROWS: Final = 1_000
+AWAY_SECONDS: Final = 5.0
+"""How long a step waits for a store that cannot be reached."""
 _NEVER_RUN: Final = {
     "expired": TurnFailure("batch_expired", "the batch's time was over before this was answered"),
     "cancelled": TurnFailure("batch_cancelled", "the batch was cancelled before this was answered"),
@@ -47,7 +47,8 @@ class Steps:
         self._offers = Offers(batches, waker)
 
     async def run(self, step: Slice, held: Held) -> None:
-        """Take a step to its end or hand it back; one that fails for no known reason keeps its lease."""
+        """Take a step to its end or hand it back; one that fails for no known reason keeps its lease, and is
+        run again when that ends. A file that cannot be validated time and again makes its batch fail."""
         task = asyncio.create_task(self._validate(step) if step.start == VALIDATE else self._finalize(step))
         held.follow(task)
         try:
@@ -56,10 +57,18 @@ class Steps:
             task.cancel()
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or isinstance(error, Unavailable):
-            await self._hand_back(step)
+            await self._hand_back(step, again_in=None if task.cancelled() else AWAY_SECONDS)
         elif error is not None:
             _log.error("step_failed", exc_info=error, extra={"batch": step.batch_id})
             metrics.TURNS.labels(_LANE, "failed").inc()
+            if step.start == VALIDATE and step.attempt > self._batches.settings.suspect_after:
+                await self._give_up(step, error)
+
+    async def _give_up(self, step: Slice, error: BaseException) -> None:
+        known = isinstance(error, ContractError)
+        why = str(error) if known else "the worker met an error of its own while it read the file"
+        wrong = LineErrors(total=1, data=[LineError(code="internal_error", message=why)])
+        await patiently(lambda: self._steps.begin(step, 0, wrong))
 
     async def _validate(self, step: Slice) -> None:
         lines, splitter, offset = Lines(step.defaults, self._foreign), Splitter(), 0
@@ -98,26 +107,24 @@ class Steps:
         await patiently(lambda: self._steps.close(step, output_id, error_id))
 
     async def _write(self, step: Slice, ending: Ending, answers: Output, errors: Output) -> None:
-        start, size = 0, FIRST_ROWS
+        start = 0
         while start < ending.total:
-            indexes = range(start, min(start + size, ending.total))
-            rows = await self._rows(step, ending, indexes)
+            rows = await self._rows(step, ending, range(start, min(start + PAGE, ending.total)))
             lines = [(row.status, answer_line(step.batch_id, row)) for row in rows]
             await answers.write(b"".join(line for status, line in lines if status == "ok"))
             await errors.write(b"".join(line for status, line in lines if status == "error"))
-            written = sum(len(line) for _, line in lines)
-            start, size = indexes.stop, max(1, min(MOST_ROWS, READ_BYTES * len(lines) // max(1, written)))
+            start += len(rows)
 
     async def _rows(self, step: Slice, ending: Ending, indexes: range) -> list[BatchRow]:
-        """The rows of these lines; of those that were never run, why."""
+        """The rows of the first of these lines; of those that were never run, why."""
         rows = await self._batches.read_rows(step.batch_id, indexes)
         if None not in rows:
             return [row for row in rows if row is not None]
-        ids = await self._steps.ids(step, indexes.start, indexes.stop - 1)
+        ids = await self._steps.ids(step, indexes.start, indexes.start + len(rows) - 1)
         failure = _NEVER_RUN[ending.ends_as]
         return [
             row or BatchRow(index=index, id=own or None, status="error", error=failure, attempts=0)
-            for index, own, row in zip(indexes, ids, rows, strict=True)
+            for index, own, row in zip(indexes, ids, rows, strict=False)
         ]
 
     def _file(self, step: Slice, ending: Ending, kind: str) -> Output:
@@ -126,15 +133,17 @@ class Steps:
         lives = None if expiry is None else float(expiry.seconds)
         return Output(self._files, step.tenant, file_id, f"{step.batch_id}_{kind}.jsonl", lives)
 
-    async def _hand_back(self, step: Slice) -> None:
+    async def _hand_back(self, step: Slice, *, again_in: float | None = None) -> None:
+        """`again_in`: in how many seconds it is given to a worker again, None for at once."""
         try:
-            answer = await self._batches.release(step.batch_id, step.start, step.fence)
+            answer = await self._batches.release(step.batch_id, step.start, step.fence, again_in=again_in)
         except Unavailable:
             _log.warning("step_not_handed_back", extra={"batch": step.batch_id})
             return
         if answer == "queued":
             metrics.TURNS.labels(_LANE, "handed_back").inc()
-            await self._offers.offer(step.batch_id)
+            if again_in is None:
+                await self._offers.offer(step.batch_id)
 
 
 class Output:

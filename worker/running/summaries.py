@@ -46,7 +46,7 @@ async def shortened(
         model_name=spec.model_name,
         emit=emit,
         recorder=recorder,
-        prices=own_prices(spec.settings),
+        prices=own_prices(spec.settings, spec.provider),
         gate=spec.gate,
     )
     if not count or memory.summary is None:

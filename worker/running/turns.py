@@ -29,13 +29,15 @@ from worker import metrics
 from worker.calls import ledger
 from worker.calls.ledger import Recorder
 from worker.calls.lost import lost_calls
+from worker.calls.purse import BudgetExceededError
+from worker.contract.batch import item_places
 from worker.contract.errors import NotFound, Unavailable
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage, TurnFailure, TurnState
 from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
 from worker.patience import patiently
 from worker.running import engine
-from worker.running.journal import Journal
+from worker.running.journal import Journal, left_of
 from worker.running.specs import Specs, stored
 from worker.running.stream import BEYOND, Flusher, Stream
 from worker.running.summaries import shortened
@@ -86,12 +88,13 @@ class TurnRunner:
 
     async def once(self, place: Place) -> None:
         """One attempt; a worker is woken for the conversation's next turn when this one ended."""
-        following = await self._run(place)
+        following = await self._run(place, wanted=True)
         if following is not None:
             self._waker.wake(following)
 
-    async def _run(self, place: Place) -> str | None:
-        """One attempt; returns the conversation's next turn when this one ended."""
+    async def _run(self, place: Place, *, wanted: bool = False) -> str | None:
+        """One attempt; returns the conversation's next turn when this one ended. An item whose batch is over
+        is cancelled, unless it is known to be `wanted`."""
         token = new_token()
         recorder = ledger.of_turn(self._store, place, token, self._specs)
         claim = await self._store.claim(place, self._worker, recorder.first, token)
@@ -106,9 +109,14 @@ class TurnRunner:
         ):
             if claim.stop is not None:
                 held.stop(REASONS[claim.stop])
+            elif claim.batch_id is not None and not wanted and not await self._is_wanted(claim.batch_id):
+                held.stop("cancelled")
             if claim.suspect:
                 return await self._apart(claim, recorder, held)
             return await self._attempts.run(claim, recorder, held)
+
+    async def _is_wanted(self, batch_id: str) -> bool:
+        return await patiently(lambda: item_places.goes_on(self._store, batch_id))
 
     async def _apart(self, claim: Claim, recorder: Recorder, held: Held) -> str | None:
         """One attempt in a process of its own; when that died or was killed, its end is written here."""
@@ -154,7 +162,13 @@ class Attempts:
     async def run(self, claim: Claim, recorder: Recorder, held: Held) -> str | None:
         """Returns the conversation's next turn when this one ended."""
         attempt = Attempt(claim, recorder, self._flusher)
-        return await self._end(attempt, held, await self._engine(attempt, held))
+        ended = await self._engine(attempt, held)
+        try:
+            return await self._end(attempt, held, ended)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001  # else it would be run again and again
+            return await self._fail(attempt, _own_failure(error, claim))
 
     async def _engine(self, attempt: Attempt, held: Held) -> TurnResult | Exception | None:
         """The engine's result or error, or None when the attempt was stopped."""
@@ -169,7 +183,7 @@ class Attempts:
 
     async def _answer(self, attempt: Attempt) -> TurnResult:
         claim, recorder = attempt.claim, attempt.recorder
-        journal = Journal(self._store, claim, recorder, lost=attempt.stream.on_lost)
+        journal = attempt.journal = Journal(self._store, claim, recorder, lost=attempt.stream.on_lost)
         spec = await shortened(
             self._specs.of_turn(claim, journal),
             claim,
@@ -188,11 +202,12 @@ class Attempts:
                 return await self._pause(attempt, ended)
             case None:
                 return await self.stop(attempt, held)
+            case BudgetExceededError(again_in=float(seconds)) if attempt.claim.batch_id is not None:
+                return await self._postpone(attempt, seconds)
             case AIForgeError():
                 failure = TurnFailure(ended.code, str(ended), ended.retryable)
             case _:
-                _log.error("turn_crashed", exc_info=ended, extra={"turn": attempt.claim.place.turn_id})
-                failure = TurnFailure("internal_error", "the worker met an error of its own", retryable=True)
+                failure = _own_failure(ended, attempt.claim)
         return await self._fail(attempt, failure)
 
     async def _complete(self, attempt: Attempt, result: TurnResult) -> str | None:
@@ -210,20 +225,31 @@ class Attempts:
             question=msgspec.convert(asked.model_dump(), Question),
             calls=attempt.recorder.made,
         )
-        calls = attempt.calls()
+        calls, left = attempt.calls(), left_of(paused, attempt.claim.place.turn_id)
         unsent = await self._flusher.take(attempt.stream)
         unsent.append(encode(RequiresAction(asked.question_id, asked.kind, asked.text)))
 
         async def pause() -> Literal["ok", "refused"] | Stop:
             return await self._store.pause(
-                attempt.claim, paused, events=unsent, position=attempt.stream.sent, calls=calls
+                attempt.claim, paused, events=unsent, position=attempt.stream.sent, calls=calls, left=left
             )
 
         answer = await patiently(pause)
         if answer in ("ok", "refused"):
             metrics.TURNS.labels(_LANE, "requires_action" if answer == "ok" else "refused").inc()
             return None
-        return await self._cancelled(attempt, keep=answer != "rollback")
+        return await self._cancelled(attempt, keep=answer != "rollback", so_far=paused)
+
+    async def _postpone(self, attempt: Attempt, seconds: float) -> str | None:
+        """An item of a batch waits for room in a budget, and its conversation goes on without it."""
+        calls = attempt.calls()
+        answer, following = await patiently(
+            lambda: item_places.postpone(self._store, attempt.claim, seconds, calls=calls)
+        )
+        if answer not in ("ok", "refused"):
+            return await self._cancelled(attempt, keep=answer != "rollback")
+        metrics.TURNS.labels(_LANE, "handed_back" if answer == "ok" else "refused").inc()
+        return following
 
     async def _fail(self, attempt: Attempt, failure: TurnFailure) -> str | None:
         metrics.count_failure(_LANE, failure.code)
@@ -239,41 +265,42 @@ class Attempts:
             case "cancelled" | "rolled_back":
                 return await self._cancelled(attempt, keep=held.reason == "cancelled")
             case "handed_back":
-                await self._hand_back(attempt)
+                return await self._hand_back(attempt)
             case "lost" | None:
-                calls = attempt.calls()
+                calls, place = attempt.calls(), attempt.claim.place
                 if calls:
                     await patiently(
-                        lambda: self._store.ledger(attempt.claim.place.turn_id, settled=calls, intended=[])
+                        lambda: self._store.ledger(place.turn_id, place.tenant, settled=calls, intended=[])
                     )
                 metrics.TURNS.labels(_LANE, "lost").inc()
             case _:
                 assert_never(held.reason)
         return None
 
-    async def _cancelled(self, attempt: Attempt, *, keep: bool) -> str | None:
-        """What the reader saw of the answer stays in memory, marked as stopped; or nothing does."""
-        partial, turn_id = attempt.text if keep else "", attempt.claim.place.turn_id
-        messages = [
-            StoredMessage(role="user", content=attempt.claim.request.message, turn_id=turn_id),
-            StoredMessage(role="assistant", content=partial, turn_id=turn_id, stopped=True),
-        ]
+    async def _cancelled(self, attempt: Attempt, *, keep: bool, so_far: Paused | None = None) -> str | None:
+        """What the turn has done so far, and what readers saw of its answer, stays in memory; or nothing."""
+        partial = attempt.text if keep else ""
+        messages = left_of(so_far or attempt.so_far, attempt.claim.place.turn_id, partial) if keep else []
         events: list[Event] = [Message(partial, stopped=True), Cancelled()] if partial else [Cancelled()]
         outcome = attempt.outcome(
             answer=partial or None, error=TurnFailure("cancelled", "the turn was cancelled")
         )
-        return await self._commit(attempt, TurnState.CANCELLED, outcome, messages if partial else [], events)
+        return await self._commit(attempt, TurnState.CANCELLED, outcome, messages, events)
 
-    async def _hand_back(self, attempt: Attempt) -> None:
+    async def _hand_back(self, attempt: Attempt) -> str | None:
+        """Let another worker run the turn; one that is to stop ends here."""
         place, calls = attempt.claim.place, attempt.calls()
         try:
             answer, _ = await self._store.requeue(place, attempt.claim.fence, calls=calls)
         except Unavailable:
             _log.warning("turn_not_handed_back", extra={"turn": place.turn_id})
-            return
+            return None
+        if answer not in ("queued", "refused"):
+            return await self._cancelled(attempt, keep=answer != "rollback")
         metrics.TURNS.labels(_LANE, "handed_back").inc()
         if answer == "queued":
             self._waker.wake(place.turn_id)
+        return None
 
     async def _commit(
         self,
@@ -315,8 +342,10 @@ class Attempt:
         if claim.paused is not None:
             recorder.made.extend(claim.paused.calls)
         self.stream = Stream(claim)
+        self.journal: Journal | None = None
         self._flusher = flusher
         self._text: list[str] = []
+        self._ended: list[ProviderCall] = []
         self._began = time.perf_counter()
         self._silent = True
 
@@ -339,9 +368,16 @@ class Attempt:
         """What readers have seen of the answer."""
         return "".join(self._text)
 
+    @property
+    def so_far(self) -> Paused:
+        """What the turn has but for this answer's text, this attempt's tools included."""
+        known = self.journal.so_far if self.journal is not None else self.claim.paused
+        return known or Paused(messages=[{"role": "user", "content": self.claim.request.message}])
+
     def calls(self) -> list[ProviderCall]:
-        """The calls to settle with this attempt's end."""
-        return self.recorder.take()
+        """The calls to settle with this attempt's end; all again where the first end was refused."""
+        self._ended += self.recorder.take()
+        return list(self._ended)
 
     def outcome(
         self, *, answer: str | None = None, error: TurnFailure | None = None, model: str | None = None
@@ -349,3 +385,8 @@ class Attempt:
         """What the turn's record gains."""
         made = self.recorder.made
         return TurnOutcome(answer=answer, error=error, model=model or (made[-1].model if made else None))
+
+
+def _own_failure(error: Exception, claim: Claim) -> TurnFailure:
+    _log.error("turn_crashed", exc_info=error, extra={"turn": claim.place.turn_id})
+    return TurnFailure("internal_error", "the worker met an error of its own", retryable=True)

@@ -20,10 +20,11 @@ from worker.calls import ledger
 from worker.calls.gate import ProviderGate, providers_of, renew
 from worker.calls.purse import Purses
 from worker.contract.batch.batches import BatchStore, Slice
+from worker.contract.errors import Unavailable
 from worker.contract.logs import Forward, logger
 from worker.contract.server.connection import Connection
 from worker.contract.store import Claim, TurnStore, new_token
-from worker.running.slices import Items
+from worker.running.items import Items
 from worker.running.specs import Specs
 from worker.running.stream import Flusher
 from worker.running.turns import Attempts
@@ -68,9 +69,13 @@ async def _run(job: Job, line: Line, lines: Iterable[bytes]) -> None:
     following: str | None = None
     try:
         following = await _work(job, connection, line, held)
-    except Exception:  # noqa: BLE001  # where a process ends
-        # Such as a Redis that is away for too long: no death, so the lease runs out as it would elsewhere.
+    except Unavailable:
+        # No death, so the lease runs out as it would elsewhere.
         _log.exception("suspect_given_up", extra={"works": held.work})
+    except Exception:
+        # It would come again for ever.
+        _log.exception("suspect_crashed", extra={"works": held.work})
+        raise
     await connection.close()
     line.say(Ended(following, metrics.counted()))
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from worker import metrics
 from worker.contract.errors import Unavailable
-from worker.contract.keys import is_batch
+from worker.contract.ids import is_batch
 from worker.contract.store import TurnStore
 
 StopReason = Literal["cancelled", "rolled_back", "handed_back", "lost"]

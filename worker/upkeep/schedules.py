@@ -16,11 +16,13 @@ from typing import Final
 from worker import metrics
 from worker.contract.client import TurnClient
 from worker.contract.errors import ContractError, InvalidInput, Unavailable
-from worker.contract.keys import keyed_batch_id
+from worker.contract.ids import keyed_batch_id
+from worker.contract.schedule.erasing import ScheduleErasure
 from worker.contract.schedule.schedules import Owed, fire_key
 from worker.contract.schedule.schemas import Fire
 from worker.contract.schedule.ticks import Timing, due
 from worker.contract.schemas import TurnFailure
+from worker.upkeep.tasks import Contained
 
 TOGETHER: Final = 32
 """Schedules that fire at a time."""
@@ -34,12 +36,14 @@ class Schedules:
 
     def __init__(self, client: TurnClient) -> None:
         self._client = client
+        self._contained = Contained()
+        self._erasure = ScheduleErasure(client.batches)
 
     async def fire(self, schedule_ids: Sequence[str]) -> None:
         """Fire what these schedules owe; raises Unavailable, and what is left is still due then."""
         limit, waiting = time.monotonic() + ROUND_SECONDS, iter(schedule_ids)
         while (some := list(islice(waiting, TOGETHER))) and time.monotonic() < limit:
-            await asyncio.gather(*map(self._fire, some))
+            await asyncio.gather(*(self._contained.take(schedule_id, self._fire) for schedule_id in some))
 
     async def _fire(self, schedule_id: str) -> None:
         owed = await self._client.schedules.owed(schedule_id)
@@ -85,6 +89,7 @@ class Schedules:
             assert schedule.batch is not None
             batch_id = keyed_batch_id(owed.tenant, key)
             batch = await self._client.submit_batch(schedule.batch, batch_id=batch_id, tenant=owed.tenant)
+            await self._erasure.posted(schedule.schedule_id, batch_id, owed.tenant)
             return Fire(tick=tick, batch_id=batch.batch_id)
         except Unavailable:
             raise

@@ -15,7 +15,8 @@ import msgspec
 from worker.contract import records
 from worker.contract.batch.line_schemas import LineResponse
 from worker.contract.batch.sameness import digest_of
-from worker.contract.keys import SHARDS, Keys, shard_of
+from worker.contract.ids import SHARDS, shard_of
+from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings

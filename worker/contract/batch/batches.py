@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
@@ -13,13 +13,13 @@ import msgspec
 
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.batch.entries import bare, conversations_of, entries_of
+from worker.contract.batch.entries import bare, conversations_of, entries_of, parts_of
 from worker.contract.batch.line_schemas import LineItem
 from worker.contract.batch.rows import BatchRows
 from worker.contract.checks import window_seconds
-from worker.contract.errors import Conflict
+from worker.contract.errors import Conflict, KeyReused
+from worker.contract.ids import SHARDS, keyed_batch_id, new_batch_id, shard_of_id
 from worker.contract.index import Index
-from worker.contract.keys import SHARDS, keyed_batch_id, new_batch_id, shard_of_id
 from worker.contract.schemas import (
     BATCH_OVER,
     BATCH_VERSION,
@@ -40,9 +40,6 @@ from worker.contract.upkeep import WAKE_MS
 SOON_MS: Final = 500
 """How soon workers are woken for a batch again that had to wait."""
 UPLOAD_TTL_MS: Final = 3_600_000
-UPLOAD_ITEMS: Final = 1_000
-UPLOAD_BYTES: Final = 4 * 1024 * 1024
-"""One call stores no more than this, or one item: it has to arrive within a command's time."""
 NAMED: Final = 256
 """Of so many batches the names of their keys are kept: making all of them anew costs as much as a call."""
 VALIDATE: Final = -1
@@ -110,10 +107,7 @@ class BatchStore(BatchRows):
         """
         batch_id, digest = batch_id or new_batch_id(tenant), ""
         if key is not None:
-            batch_id, digest = (
-                keyed_batch_id(tenant, key),
-                hashlib.sha256(records.encode(request)).hexdigest(),
-            )
+            batch_id, digest = _keyed(request, tenant, key)
             if await self._reserved(batch_id, digest):
                 return msgspec.structs.replace(await self.get(batch_id, tenant), replayed=True)
         await self.add_items(batch_id, 0, entries_of(request))
@@ -136,12 +130,23 @@ class BatchStore(BatchRows):
         await self._transition("batch_open", batch_id, arguments)
         return await self.get(batch_id, tenant)
 
+    async def known(self, request: BatchRequest, tenant: str, key: str) -> Batch | None:
+        """The batch that key and request have made before; raises Conflict (`idempotency_mismatch`)."""
+        batch_id, digest = _keyed(request, tenant, key)
+        name = self.keys.batch(batch_id)
+        earlier, state = await self.connection.command("HMGET", name, "digest", "state")
+        if state is None:
+            return None
+        if earlier != digest.encode():
+            raise KeyReused
+        return msgspec.structs.replace(await self.get(batch_id, tenant), replayed=True)
+
     async def _reserved(self, batch_id: str, digest: str) -> bool:
         """Whether the batch exists already."""
         names = [self.keys.batch(batch_id)]
         answer = await self.connection.run("batch_reserve", names, [digest, UPLOAD_TTL_MS])
         if answer == b"mismatch":
-            raise Conflict("the idempotency key was used with another body", code="idempotency_mismatch")
+            raise KeyReused
         return bool(answer == b"known")
 
     async def add_items(
@@ -153,7 +158,7 @@ class BatchStore(BatchRows):
         """
         keys = self.keys
         names = [keys.items(batch_id), keys.rows(batch_id), keys.talks(batch_id)]
-        for part in _parts(entries):
+        for part in parts_of(entries):
             behind = offset + len(part)
             known = [one for pair in rows.items() if offset <= pair[0] < behind for one in pair]
             arguments = [offset, UPLOAD_TTL_MS, len(part), len(known) // 2, *part, *known]
@@ -371,23 +376,15 @@ class BatchStore(BatchRows):
         return await self.connection.run(script, self._names(batch_id), arguments)
 
 
+def _keyed(request: BatchRequest, tenant: str, key: str) -> tuple[str, str]:
+    """The id of the batch that a key makes, and the digest of what is asked for."""
+    return keyed_batch_id(tenant, key), hashlib.sha256(records.encode(request)).hexdigest()
+
+
 def _item(entry: bytes, defaults: BatchRequest) -> BatchItem | LineItem:
     """A line of a file that continues a conversation is stored as the item that it means."""
     is_line = defaults.endpoint is not None and not entry.startswith(b">")
     return msgspec.json.decode(bare(entry), type=LineItem if is_line else BatchItem)
-
-
-def _parts(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
-    part: list[bytes] = []
-    size = 0
-    for encoded in entries:
-        if part and (len(part) == UPLOAD_ITEMS or size + len(encoded) > UPLOAD_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(encoded)
-        size += len(encoded)
-    if part:
-        yield part
 
 
 def _window_ms(request: BatchRequest) -> Argument:

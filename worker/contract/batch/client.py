@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiforge.core.settings import AIForgeSettings
 from aiforge.tools import registry
@@ -14,7 +14,7 @@ from worker.contract.batch.files import FileStore
 from worker.contract.batch.share import Share
 from worker.contract.checks import check_batch, check_key
 from worker.contract.errors import NotFound
-from worker.contract.keys import is_batch_id
+from worker.contract.ids import is_batch_id
 from worker.contract.schemas import BATCH_OVER, Batch, BatchRequest, BatchRow
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
@@ -22,6 +22,12 @@ from worker.contract.wakeups.knock import Knocker
 from worker.contract.wakeups.wake import Waker
 
 NEWS_SECONDS: Final = 0.5
+
+
+class Deleted(NamedTuple):
+    """A batch that is gone, as it was last seen."""
+
+    batch: Batch
 
 
 class BatchClient:
@@ -54,6 +60,9 @@ class BatchClient:
         check_batch(request, self._tools)
         if idempotency_key is not None:
             check_key(idempotency_key)
+            # Its file may be gone by now.
+            if known := await self.batches.known(request, tenant, idempotency_key):
+                return known
         if request.input_file_id is not None:
             await self.files.check_input(request.input_file_id, tenant)
         batch = await self.batches.create(request, tenant, batch_id, key=idempotency_key)
@@ -76,29 +85,37 @@ class BatchClient:
         """Rows from index `after` on, up to the first unfinished one; of a batch that is over, all."""
         return await self.batches.rows(_batch(batch_id), tenant, after, limit)
 
+    def result_parts(
+        self, batch_id: str, *, after: int = 0, limit: int = 1000, tenant: str = "default"
+    ) -> AsyncIterator[list[BatchRow]]:
+        """What `results` returns, some at a time, so that long answers need not all be held."""
+        return self.batches.parts(_batch(batch_id), tenant, after, limit)
+
     async def batch_events(
         self, batch_id: str, *, after: int = 0, tenant: str = "default"
-    ) -> AsyncIterator[tuple[int, BatchRow | Batch]]:
+    ) -> AsyncIterator[tuple[int, BatchRow | Batch | Deleted]]:
         """Rows as they come, numbered in that order and without the first `after`; how far the batch is
-        whenever that has changed, at most twice a second; at last the batch when it is over."""
-        told: tuple[object, ...] = ()
+        whenever that has changed; both at most twice a second. At last the batch that is over or deleted."""
+        batch, told = await self.batch(batch_id, tenant=tenant), tuple[object, ...]()
         while True:
-            batch = await self.batch(batch_id, tenant=tenant)
-            rows = await self.batches.arrived(batch_id, after)
-            for row in rows:
-                after += 1
-                if row is not None:
-                    yield after, row
-            if rows:
-                continue
-            if batch.state in BATCH_OVER:
-                yield after, batch
-                return
+            last = await self.batches.last_row(batch_id)
+            while after < last and (rows := await self.batches.arrived(batch_id, after)):
+                for row in rows:
+                    after += 1
+                    if row is not None:
+                        yield after, row
             now = (batch.state, batch.completed, batch.failed, batch.paused_at, batch.waits_until)
-            if now != told:
+            if now != told or batch.state in BATCH_OVER:
                 told = now
                 yield after, batch
+            if batch.state in BATCH_OVER:
+                return
             await asyncio.sleep(NEWS_SECONDS)
+            try:
+                batch = await self.batch(batch_id, tenant=tenant)
+            except NotFound:
+                yield after, Deleted(batch)
+                return
 
     async def cancel_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
         """Running items end, no further one begins; raises Conflict (`batch_over`)."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -11,6 +11,24 @@ from worker.contract import records
 from worker.contract.batch.sameness import digest_of, item_question
 from worker.contract.schemas import BatchItem, BatchRequest
 from worker.contract.server.link import Argument
+
+UPLOAD_ITEMS: Final = 1_000
+UPLOAD_BYTES: Final = 4 * 1024 * 1024
+"""One call stores no more than this, or one item: it has to arrive within a command's time."""
+
+
+def parts_of(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """What is stored by one call each."""
+    part: list[bytes] = []
+    size = 0
+    for encoded in entries:
+        if part and (len(part) == UPLOAD_ITEMS or size + len(encoded) > UPLOAD_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(encoded)
+        size += len(encoded)
+    if part:
+        yield part
 
 
 def bare(entry: bytes) -> bytes:

@@ -6,9 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from worker.contract import records
 from worker.contract.batch.batches import BatchStore
-from worker.contract.keys import SHARDS, output_file_id
+from worker.contract.batch.item_places import item_place
+from worker.contract.ids import SHARDS, output_file_id
 from worker.contract.server.link import Argument
-from worker.contract.store import item_place
 from worker.contract.upkeep import WAKE_MS
 
 AT_ONCE: Final = 1_000
@@ -39,13 +39,13 @@ class BatchErasure:
         """Leave nothing of the conversation's items in any batch that was accepted so far."""
         erased, turns, files = 0, list[str](), list[str]()
         for batch_id in await self._with_items(tenant, conversation_id):
-            count, places = await self._erase_in(batch_id, conversation_id)
+            count, places = await self.erase_in(batch_id, conversation_id)
             erased += count
             turns += [item_place(tenant, conversation_id, batch_id, *place).turn_id for place in places]
             files += await self._files(tenant, batch_id) if places else []
         return ErasedItems(erased, turns, await self._kept(files))
 
-    async def _erase_in(self, batch_id: str, conversation_id: str) -> tuple[int, list[tuple[int, int]]]:
+    async def erase_in(self, batch_id: str, conversation_id: str) -> tuple[int, list[tuple[int, int]]]:
         """How many items were erased, and index and retries of each of the conversation."""
         names, erased, places, at = self._keys.of_batch(batch_id), 0, list[tuple[int, int]](), ""
         while True:

@@ -10,9 +10,10 @@ import msgspec
 
 from worker.contract import records
 from worker.contract.batch.shelves import PIECE, RedisShelf, Shelf, UrlShelf, Writing
-from worker.contract.errors import Conflict, InvalidInput, NotFound
+from worker.contract.errors import Conflict, InvalidInput, NotFound, Unavailable
+from worker.contract.ids import SHARDS, is_file_id, new_file_id, shard_of_id
 from worker.contract.index import Index
-from worker.contract.keys import SHARDS, Keys, is_file_id, new_file_id, shard_of_id
+from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
@@ -49,9 +50,12 @@ class Upload:
         filename: str,
         purpose: Purpose,
         ttl_seconds: float | None,
+        shared: bool,
     ) -> None:
+        """`shared`: others may write the same bytes under the same id."""
         self._store = store
         self._writing = writing
+        self._shared = shared
         self.file_id = file_id
         self.tenant = tenant
         self.filename = filename
@@ -79,7 +83,11 @@ class Upload:
         return await self._store.seal(self)
 
     async def abandon(self) -> None:
+        """Give the file up: nothing of it stays, but for pieces that another may be writing, too."""
         await self._writing.abandon()
+        if not self._shared:
+            with contextlib.suppress(Unavailable):
+                await self._store.forget(self)
 
     async def _put(self, piece: bytes) -> None:
         await self._writing.put(self.pieces, piece)
@@ -115,7 +123,7 @@ class FileStore:
         name = file_id or new_file_id(tenant)
         return Upload(
             self, await self._shelf.open(name), file_id=name, tenant=tenant, filename=filename,
-            purpose=purpose, ttl_seconds=ttl_seconds,
+            purpose=purpose, ttl_seconds=ttl_seconds, shared=file_id is not None,
         )  # fmt: skip
 
     async def seal(self, upload: Upload) -> File:
@@ -130,6 +138,12 @@ class FileStore:
         if not sealed:
             raise Conflict("a piece of the file is gone: the upload took too long", code="upload_expired")
         return await self.get(upload.file_id, upload.tenant)
+
+    async def forget(self, upload: Upload) -> None:
+        """Delete what there is of an upload: pieces, or a whole file of whose end the word was lost."""
+        await self._shelf.drop(upload.file_id)
+        keys = self.keys.of_file(upload.file_id, upload.tenant)
+        await self.connection.run("file_delete", keys, [upload.file_id])
 
     async def get(self, file_id: str, tenant: str) -> File:
         """Raises NotFound when the tenant has no such file."""
@@ -194,6 +208,11 @@ class FileStore:
         await self._shelf_of(record).drop(file_id)
         await self.connection.run("file_delete", self.keys.of_file(file_id, tenant), [file_id])
 
+    async def later(self, file_id: str, seconds: float) -> None:
+        """Let a file whose time is over be listed again after so many seconds, unless it is gone by then."""
+        due = self.keys.due(shard_of_id(file_id))
+        await self.connection.run("file_later", [due], [file_id, int(seconds * 1000)])
+
     async def expire(self, file_id: str) -> None:
         """Delete a file whose time is over, whoever it belongs to."""
         tenant = await self.connection.command("HGET", self.keys.file(file_id), "tenant")
@@ -205,7 +224,7 @@ class FileStore:
         if place == self._here.place:
             return self._here
         if place != self._shelf.place:
-            raise InvalidInput(f"the file's bytes are at {place}, and AIFORGE_FILES_URL is another place")
+            raise InvalidInput("the file's bytes are at another place than AIFORGE_FILES_URL")
         return self._shelf
 
     async def _record(self, file_id: str, tenant: str) -> dict[str, bytes]:

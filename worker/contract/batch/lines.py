@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -23,6 +25,8 @@ ERRORS_KEPT: Final = 100
 REFUSED: Final = b"!"
 """The entry of a line that is left out; its row is known from the start."""
 _BOM: Final = b"\xef\xbb\xbf"
+_PACKED: Final = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a ZIP archive", b"\x28\xb5\x2f\xfd": "zstd"}
+"""How packed files begin."""
 _ENVELOPE: Final = ("custom_id", "method", "url", "body", "conversation")
 _ASKED: Final = {CHAT: "messages", RESPONSES: "input"}
 
@@ -35,7 +39,13 @@ class _Line(msgspec.Struct):
     conversation: Any = None
 
 
-_line: Final = msgspec.json.Decoder(_Line).decode
+class _OnlyLine(_Line, forbid_unknown_fields=True):
+    """A line without anything else in it."""
+
+
+_line: Final = msgspec.json.Decoder(_OnlyLine).decode
+_any_line: Final = msgspec.json.Decoder(_Line).decode
+_UNKNOWN: Final = re.compile(r"unknown field `(.*)`")
 
 
 class Splitter:
@@ -132,9 +142,10 @@ class Lines:
         return entries, rows
 
     def _begin(self, line: bytes) -> bytes:
-        wide = _wide(line)
-        if wide is not None:
-            self.refuse("invalid_encoding", f"the file is {wide}; it has to be UTF-8")
+        packed = next((kind for mark, kind in _PACKED.items() if line.startswith(mark)), None)
+        other = packed or _wide(line)
+        if other is not None:
+            self.refuse("invalid_encoding", f"the file is {other}; it has to be UTF-8")
         return line.removeprefix(_BOM)
 
     def _note(self, error: Wrong) -> None:
@@ -159,7 +170,9 @@ class Lines:
         except UnicodeDecodeError:
             raise Wrong("invalid_encoding", "is not UTF-8") from None
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Wrong("invalid_json_line", f"is not a JSON object: {error}") from None
+            with contextlib.suppress(msgspec.DecodeError, RecursionError):
+                item.custom_id = _any_line(line).custom_id
+            raise _no_line(error) from None
         item.custom_id, item.body = read.custom_id, read.body
         check_once(line, _ENVELOPE, "")
         self._check_envelope(read)
@@ -235,6 +248,14 @@ def _wide(line: bytes) -> str | None:
 
 def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _no_line(error: Exception) -> Wrong:
+    unknown = _UNKNOWN.search(str(error))
+    if unknown is None:
+        return Wrong("invalid_json_line", f"is not a JSON object: {error}")
+    name = unknown[1][:64]
+    return Wrong("unknown_field", f"{name}: a line has {', '.join(_ENVELOPE)} and nothing else", name)
 
 
 def _missing(param: str, kind: str) -> Wrong:

@@ -13,14 +13,20 @@ from worker.contract.batch.line_schemas import Wrong
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+DEEPEST: Final = 128
+"""Levels of lists and objects in a body. What walks through one later has this much room on every stack."""
 
 
 def whole(raw: bytes) -> dict[str, Any]:
-    """A body with all that is in it; raises Wrong naming the field that is no value, or stands twice."""
+    """A body with all that is in it; raises Wrong naming the field that is no value, too deep, or stands
+    twice."""
     try:
         body = _object(raw)
     except (msgspec.DecodeError, RecursionError):
         raise _unread(raw) from None
+    if raw.count(b"[") + raw.count(b"{") > DEEPEST:
+        for name, value in body.items():
+            _check_depth(name, value)
     check_once(raw, body, "body.")
     return body
 
@@ -38,6 +44,21 @@ def check_once(raw: bytes, names: Iterable[str], where: str) -> None:
         if times > 1:
             param = f"{where}{name[:64]}"
             raise Wrong("duplicate_key", f"{param} stands there {times} times", param)
+
+
+def _check_depth(name: str, value: Any) -> None:
+    level, depth = _inner([value]), 1
+    while level:
+        if depth > DEEPEST:
+            param = f"body.{name[:64]}"
+            raise Wrong("invalid_value", f"{param} is nested deeper than {DEEPEST} levels", param)
+        level = [one for outer in level for one in _inner(outer)]
+        depth += 1
+
+
+def _inner(value: list[Any] | dict[str, Any]) -> list[list[Any] | dict[str, Any]]:
+    values = value.values() if isinstance(value, dict) else value
+    return [one for one in values if isinstance(one, dict | list)]
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from decimal import Decimal
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -16,7 +17,9 @@ from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
 
 PAGE: Final = 500
-"""Rows that are read at a time."""
+"""No more rows are read at a time."""
+READ_BYTES: Final = 2 * 1024 * 1024
+"""About as much is read at a time, or one row."""
 _FREE: Final = Decimal(0)
 
 
@@ -31,31 +34,35 @@ class BatchRows:
     async def rows(self, batch_id: str, tenant: str, after: int, limit: int) -> list[BatchRow]:
         """Up to `limit` rows from index `after` on: to the first that is not there, or when the batch is over
         all that will ever be there."""
+        return [row async for part in self.parts(batch_id, tenant, after, limit) for row in part]
+
+    async def parts(
+        self, batch_id: str, tenant: str, after: int, limit: int
+    ) -> AsyncIterator[list[BatchRow]]:
+        """What `rows` returns, some at a time."""
         record = await self._record(batch_id, tenant)
         total, over = int(record["total"]), record["state"].decode() in BATCH_OVER
-        rows: list[BatchRow] = []
-        while after < total and len(rows) < limit:
-            indexes = range(after, min(after + min(limit, PAGE), total))
-            for row in await self.read_rows(batch_id, indexes):
-                if row is not None and len(rows) < limit:
-                    rows.append(row)
-                elif not over:
-                    return rows
-            after = indexes.stop
-        return rows
+        while after < total and limit > 0:
+            read = await self.read_rows(batch_id, range(after, min(after + min(limit, PAGE), total)))
+            wanted = read if over else list(takewhile(lambda row: row is not None, read))
+            found = [row for row in wanted if row is not None]
+            yield found
+            if len(wanted) < len(read):
+                return
+            after, limit = after + len(read), limit - len(found)
 
     async def read_rows(self, batch_id: str, indexes: Sequence[int]) -> list[BatchRow | None]:
-        """The rows of these items, None for those that have none."""
+        """The rows of the first of these items, as many as are read at a time; None where there is none."""
         name = self.keys.rows(batch_id)
-        found = await self.connection.command("HMGET", name, *indexes)
+        found: list[bytes | None] = await self.connection.run("batch_read", [name], [READ_BYTES, *indexes])
         repeated = {row: _repeated(row) for row in found if row is not None and row.startswith((b"=", b"!"))}
         firsts: dict[int, bytes | None] = {}
         if repeated:
             earlier = sorted({first for first, _ in repeated.values()})
             firsts = dict(zip(earlier, await self.connection.command("HMGET", name, *earlier), strict=True))
         rows: list[BatchRow | None] = []
-        for index, row in zip(indexes, found, strict=True):
-            first, own = repeated.get(row, (index, None))
+        for index, row in zip(indexes, found, strict=False):
+            first, own = (index, None) if row is None else repeated.get(row, (index, None))
             stored = firsts.get(first, row) if row in repeated else row
             decoded = None if stored is None else msgspec.json.decode(stored, type=BatchRow)
             if row is not None and row.startswith(b"!") and decoded is not None and decoded.status == "ok":
@@ -82,7 +89,7 @@ class BatchRows:
         rows = await self.read_rows(batch_id, [int(index) for index, _, _ in listed])
         return [
             row if int(then or 0) == int(now or 0) else None
-            for (_, _, then), now, row in zip(listed, tried, rows, strict=True)
+            for (_, _, then), now, row in zip(listed, tried, rows, strict=False)
         ]
 
     async def last_row(self, batch_id: str) -> int:

@@ -77,7 +77,7 @@ class _RedisWriting:
         """Every piece is stored already."""
 
     async def abandon(self) -> None:
-        """An upload that is never sealed disappears by itself."""
+        """Whoever gives the file up deletes the pieces, unless others write them, too."""
 
 
 class UrlShelf:
@@ -89,6 +89,8 @@ class UrlShelf:
             self._files, root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
         except (ValueError, ImportError) as error:
             raise ConfigError(f"AIFORGE_FILES_URL: {error}") from None
+        if self._files.protocol == "memory":
+            raise ConfigError("AIFORGE_FILES_URL: memory:// is each process's own, and nobody else's")
         self._folder = f"{root.rstrip('/')}/{namespace}"
 
     async def open(self, file_id: str) -> Writing:

@@ -10,6 +10,7 @@ from worker.contract import records
 from worker.contract.batch.batches import BatchStore, Slice
 from worker.contract.batch.entries import bare
 from worker.contract.batch.line_schemas import LineErrors
+from worker.contract.batch.rows import READ_BYTES
 from worker.contract.errors import NotFound
 from worker.contract.schemas import BATCH_VERSION
 from worker.contract.server.link import Argument
@@ -58,8 +59,14 @@ class BatchSteps:
 
     async def ids(self, step: Slice, first: int, last: int) -> list[str]:
         """The callers' own ids of some lines, `last` included; '' where a line never had one."""
-        items = self._batches.keys.items(step.batch_id)
-        return [_id(entry) for entry in await self._batches.connection.command("LRANGE", items, first, last)]
+        items, found = self._batches.keys.items(step.batch_id), list[str]()
+        while first + len(found) <= last:
+            bounds = [first + len(found), last, READ_BYTES]
+            entries = await self._batches.connection.run("batch_entries", [items], bounds)
+            if not entries:
+                raise NotFound(f"batch {step.batch_id!r} has ended")
+            found += [_id(entry) for entry in entries]
+        return found
 
     async def close(self, step: Slice, output: str | None, errors: str | None) -> str:
         """Say which files can be read now; the batch's state, empty when another has the step."""

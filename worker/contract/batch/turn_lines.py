@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from aiforge.core.names import CONVERSATION_WORDS
 from worker.contract.batch.line_schemas import Endpoint, Wrong
 from worker.contract.checks import check_item, check_message
 from worker.contract.errors import InvalidInput
@@ -29,11 +30,7 @@ _NO_TOOLS: Final[frozenset[str]] = frozenset()
 def turn_item(endpoint: Endpoint, own: str, conversation: Any, body: bytes) -> BatchItem:
     """The item that a line means; raises Wrong naming what a turn of a conversation cannot be."""
     if not isinstance(conversation, str) or not is_conversation_id(conversation):
-        raise Wrong(
-            "invalid_value",
-            "conversation must be 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..",
-            "conversation",
-        )
+        raise Wrong("invalid_value", f"conversation must be {CONVERSATION_WORDS}", "conversation")
     try:
         decoded: dict[str, Any] = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final, Literal, get_args
 
 import msgspec
 
-from worker.contract.keys import is_tenant
+from worker.contract.ids import is_tenant
 
 Measure = Literal["requests", "tokens", "usd"]
 UNITS: Final = 10**12
 """A budget of USD is counted in 10⁻¹² of it, as the ledger's totals are."""
-MOST: Final = 10**9
+MOST: Final[Mapping[Measure, int]] = {"requests": 10**9, "tokens": 10**9, "usd": 9 * 10**6}
+"""What a budget can hold: Redis adds integers of 64 bits."""
 _WINDOWS: Final[Mapping[str, int]] = {"minute": 60, "hour": 3_600, "day": 86_400}
 _NAME: Final = re.compile(
     rf"(?P<m1>{'|'.join(get_args(Measure))})_per_(?P<window>{'|'.join(_WINDOWS)})|max_(?P<m2>{'|'.join(get_args(Measure))})"
@@ -51,8 +52,8 @@ def limit(name: str, amount: Decimal) -> Limit:
             " requests_per_minute or max_usd"
         )
     measure = msgspec.convert(found["m1"] or found["m2"], Measure)
-    if not amount.is_finite() or not 0 <= amount <= MOST:
-        raise ValueError(f"{name}: must be from 0 to {MOST}")
+    if not amount.is_finite() or not 0 <= amount <= MOST[measure]:
+        raise ValueError(f"{name}: must be from 0 to {MOST[measure]}")
     exact = amount * (UNITS if measure == "usd" else 1)
     if exact != int(exact):
         raise ValueError(f"{name}: is finer than " + ("10^-12 USD" if measure == "usd" else "one"))
@@ -62,6 +63,16 @@ def limit(name: str, amount: Decimal) -> Limit:
 def limits(written: Mapping[str, Decimal]) -> list[Limit]:
     """Limits by their names; raises ValueError saying what is right."""
     return [limit(name, amount) for name, amount in written.items()]
+
+
+def tightest(found: Sequence[Limit]) -> list[Limit]:
+    """Of limits of the same measure and window the lowest: they would count everything twice."""
+    lowest: dict[tuple[Measure, int], Limit] = {}
+    for limit in found:
+        known = lowest.setdefault((limit.measure, limit.seconds), limit)
+        if limit.amount < known.amount:
+            lowest[limit.measure, limit.seconds] = limit
+    return list(lowest.values())
 
 
 def check_owner(owner: str) -> None:

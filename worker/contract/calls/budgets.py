@@ -15,7 +15,7 @@ import msgspec
 
 from aiforge.core.types import ProviderCall
 from worker.contract import records
-from worker.contract.calls.budget_limits import Limit, Measure, limits
+from worker.contract.calls.budget_limits import Limit, Measure, limits, tightest
 from worker.contract.errors import LimitExceeded
 from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
@@ -43,7 +43,7 @@ class Rules:
     @property
     def of_conversations(self) -> bool:
         """Whether conversations have budgets of their own."""
-        return bool(self._limits.get("conversation"))
+        return bool(self._of("conversation"))
 
     def of(
         self,
@@ -54,15 +54,15 @@ class Rules:
         batch_limits: Sequence[Limit] = (),
     ) -> list[Budget]:
         """Every budget that holds for a provider call; a tenant's own limits stand in for those of all."""
-        of_tenant = self._limits.get(f"tenant:{tenant}", self._limits.get("tenant", []))
-        found = [Budget("tenant", limit) for limit in of_tenant]
-        if conversation_id is not None:
-            scope = f"{CONVERSATION}{conversation_id}"
-            found += [Budget(scope, limit) for limit in self._limits.get("conversation", [])]
-        if batch_id is not None:
-            scope = f"batch:{batch_id}"
-            found += [Budget(scope, limit) for limit in (*self._limits.get("batch", []), *batch_limits)]
-        return found
+        scopes = (
+            ("tenant", self._limits.get(f"tenant:{tenant}", self._of("tenant"))),
+            (conversation_id and f"{CONVERSATION}{conversation_id}", self._of("conversation")),
+            (batch_id and f"batch:{batch_id}", [*self._of("batch"), *batch_limits]),
+        )
+        return [Budget(scope, limit) for scope, found in scopes if scope for limit in tightest(found)]
+
+    def _of(self, owner: str) -> list[Limit]:
+        return self._limits.get(owner, [])
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -149,15 +149,13 @@ class BudgetStore:
         return Exceeded(exceeded, used, held, retry_after, need.of(exceeded.limit.measure))
 
     async def settle(self, tenant: str, calls: Sequence[ProviderCall]) -> None:
-        """Write down what calls really took, failed ones too, and of lost ones what they were to count."""
+        """Write down what calls really took, failed ones too; lost ones count with no less than was noted
+        when they were reserved, and with no more than was reserved then."""
         arguments: list[Argument] = [self._keys.budget(tenant, "")]
         for call in calls:
-            if call.outcome == "lost":
-                arguments += [call.call_id, "", "", ""]
-                continue
             usage = call.usage
             tokens = usage.input_tokens + usage.output_tokens if usage else 0
-            arguments += [call.call_id, 1, tokens, records.units(call.cost)]
+            arguments += [call.call_id, int(call.outcome == "lost"), tokens, records.units(call.cost)]
         await self._connection.run("budget_settle", self._of(tenant), arguments)
 
     async def keep(self, tenant: str, conversation_id: str, until: float) -> None:

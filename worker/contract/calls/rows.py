@@ -15,7 +15,8 @@ import msgspec
 from aiforge.core.types import Outcome, ProviderCall, Purpose, Usage
 from worker.contract import records
 from worker.contract.errors import InvalidInput, NotFound
-from worker.contract.keys import SHARDS, Keys, is_batch, shard_of_id
+from worker.contract.ids import SHARDS, is_batch, shard_of_id
+from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 
 READ_AT_A_TIME: Final = 100

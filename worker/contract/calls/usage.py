@@ -11,7 +11,8 @@ import msgspec
 
 from worker.contract import records
 from worker.contract.errors import InvalidInput
-from worker.contract.keys import SHARDS, Keys
+from worker.contract.ids import SHARDS
+from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 
 Group = Literal["day", "provider", "model", "purpose"]
@@ -91,7 +92,8 @@ def _add(
     rows: dict[tuple[str, ...], UsageRow], stored: Mapping[str, bytes], day: str, group_by: Sequence[Group]
 ) -> None:
     for field, value in stored.items():
-        provider, model, purpose, measured = field.rsplit("|", 3)
+        provider, _, named = field.partition("|")
+        model, purpose, measured = named.rsplit("|", 2)
         measure = measured.removeprefix(records.LOST)
         values = {"day": day, "provider": provider, "model": model, "purpose": purpose}
         group = {str(name): values[name] for name in group_by}

@@ -15,7 +15,8 @@ from aiforge.core.per_loop import PerLoop
 from aiforge.core.types import ConfigError, ConversationMovedError, StoreError
 from aiforge.modules.chat.stores.protocol import moved
 from worker.contract.errors import Unavailable
-from worker.contract.keys import SHARDS, Keys, is_tenant, shard_of
+from worker.contract.ids import SHARDS, is_tenant, shard_of
+from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings

@@ -10,8 +10,9 @@ import msgspec
 
 from worker.contract import records
 from worker.contract.errors import Conflict, NotFound
+from worker.contract.ids import SHARDS, shard_of, shard_of_id
 from worker.contract.index import Index
-from worker.contract.keys import SHARDS, Keys, shard_of, shard_of_id
+from worker.contract.keys import Keys
 from worker.contract.memory.transfer import ConversationExport
 from worker.contract.schemas import (
     CONVERSATION_VERSION,

@@ -10,7 +10,7 @@ import msgspec
 
 from worker.contract import records
 from worker.contract.errors import InvalidInput
-from worker.contract.keys import is_turn_id
+from worker.contract.ids import is_turn_id
 from worker.contract.schemas import ConversationSettings, StoredMessage, Summary
 
 EXPORT_VERSION: Final = 1

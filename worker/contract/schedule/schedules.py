@@ -13,9 +13,10 @@ import msgspec
 from worker.contract import records
 from worker.contract.batch.files import FileStore
 from worker.contract.checks import check_batch, check_conversation_id, check_key, check_turn
-from worker.contract.errors import Conflict, Gone, InvalidInput, NotFound
+from worker.contract.errors import Conflict, Gone, InvalidInput, KeyReused, NotFound
+from worker.contract.ids import SHARDS, is_schedule_id, schedule_id_of
 from worker.contract.index import Index, Position
-from worker.contract.keys import SHARDS, Keys, is_schedule_id, schedule_id_of
+from worker.contract.keys import Keys
 from worker.contract.memory.conversations import GONE_MS
 from worker.contract.schedule.schemas import (
     MOST_OF_A_CONVERSATION,
@@ -87,18 +88,13 @@ class ScheduleStore:
         InvalidInput, Conflict (`idempotency_mismatch`, `too_many_schedules`) or Gone.
         """
         check_schedule(request, self._tools)
-        await self._check_input(request.batch, tenant)
         conversation = request.conversation_id
         schedule_id = schedule_id_of(tenant, conversation, _digits(tenant, conversation, idempotency_key))
-        now, _ = await self._read(schedule_id)
-        timing = Timing(request.cron, request.timezone, request.ends_at)
-        tick = first_tick(timing, now if request.starts_at is None else math.ceil(request.starts_at) - 1)
-        if tick is None:
-            ends = request.ends_at is not None
-            raise InvalidInput(
-                "there is no tick before ends_at" if ends else "cron: this expression never comes due",
-                param="ends_at" if ends else "cron",
-            )
+        now, known = await self._read(schedule_id)
+        # What was accepted before may be over by now.
+        tick = None if known else _first(request, now)
+        if not known:
+            await self._check_input(request.batch, tenant)
         arguments: list[Argument] = [
             schedule_id, hashlib.sha256(records.encode(request)).hexdigest()[:32], int(request.paused),
             *_upcoming(schedule_id, tenant, conversation, None if request.paused else tick),
@@ -112,7 +108,7 @@ class ScheduleStore:
                 replayed = how == "replayed" and idempotency_key is not None
                 return msgspec.structs.replace(made, replayed=replayed)
             case "mismatch":
-                raise Conflict("the idempotency key was used with another body", code="idempotency_mismatch")
+                raise KeyReused
             case "full":
                 raise Conflict(
                     f"conversation {conversation!r} has {MOST_OF_A_CONVERSATION} schedules already",
@@ -267,6 +263,17 @@ def _check_times(request: ScheduleRequest) -> None:
             )
     if request.starts_at is not None and request.ends_at is not None and request.ends_at < request.starts_at:
         raise InvalidInput("ends_at lies before starts_at", param="ends_at")
+
+
+def _first(request: ScheduleRequest, now: float) -> int:
+    """The first tick of a schedule that is made now; raises InvalidInput when there is none."""
+    timing = Timing(request.cron, request.timezone, request.ends_at)
+    tick = first_tick(timing, now if request.starts_at is None else math.ceil(request.starts_at) - 1)
+    if tick is not None:
+        return tick
+    if request.ends_at is not None:
+        raise InvalidInput("there is no tick before ends_at", param="ends_at")
+    raise InvalidInput("cron: this expression never comes due", param="cron")
 
 
 def fire_key(schedule_id: str, tick: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
@@ -20,6 +21,8 @@ MISSED_AFTER: Final = 15
 MOST_TICKS: Final = 100
 """How many ticks fire together at most: of more that were missed the latest."""
 LONGEST_CRON: Final = 200
+_NO_ZONES: Final = ("localtime", "posixrules", "right/")
+"""Files beside the zones: what each machine makes of itself, and clocks that count leap seconds."""
 _ALLOWED: Final = {
     "second": "0-59",
     "minute": "0-59",
@@ -109,13 +112,13 @@ def _latest(timing: Timing, expected: int, now: float) -> list[int]:
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidInput(
-            f"timezone: {name[:64]!r} is no zone of the IANA database, such as Europe/Berlin",
-            param="timezone",
-        ) from None
+    with contextlib.suppress(ZoneInfoNotFoundError, ValueError, OSError):
+        if not name.startswith(_NO_ZONES):
+            return ZoneInfo(name)
+    raise InvalidInput(
+        f"timezone: {name[:64]!r} is no zone of the IANA database, such as Europe/Berlin",
+        param="timezone",
+    )
 
 
 def _parses(cron: str) -> bool:

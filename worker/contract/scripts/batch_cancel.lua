@@ -8,9 +8,8 @@ if not state then return { '', 0 } end
 if state ~= 'in_progress' and state ~= 'validating' then return { state, 0 } end
 redis.call('HSET', key.batch, 'cancelled_at', int(now_ms()), 'state', 'cancelling')
 redis.call('HDEL', key.batch, 'paused_at')
-redis.call('ZREM', key.ready, batch_id)
+unlist_ready(key, batch_id)
 redis.call('ZREM', key.due, batch_id)
-redis.call('HDEL', key.wakes, batch_id)
 if state == 'in_progress' then
   go_on(key, batch_id, ARGV[2], ARGV[3])
 elseif redis.call('HEXISTS', key.slices, '-1') == 0 then

@@ -1,5 +1,5 @@
--- Gives the next slice of a batch to a worker: as many items as take about a second, at most ten, so that others get a
--- slot soon; or one of the steps that come before and after all items, which are `-1` and `-2` and have none.
+-- Gives the next slice of a batch to a worker: as many items as take a second or a little more, at most ten, so that others
+-- get a slot soon; or one of the steps that come before and after all items, which are `-1` and `-2` and have none.
 -- Repeating the call with the same token gives the same slice.
 -- KEYS batch items rows slices redo ready wakes leases fences ledger totals usage due bad again order parked batches talks
 -- ARGV batch_id lease_ms max_version suspect_after token call_row
@@ -9,50 +9,52 @@
 --      or { 'gone' } | { 'newer' } | { 'refused', why }; after 'looking' there is more to look through at once.
 -- A slice that was in `suspect_after` crashes is a suspect: the worker runs it in a process of its own.
 local key, batch_id, token = batch_keys(), ARGV[1], ARGV[5]
-local record = redis.call('HMGET', key.batch, 'state', 'version', 'total', 'cursor', 'running', 'window', 'item_ms',
-  'created_at', 'defaults', 'step', 'paused_at', 'tenant', 'turns', 'waits_until')
-if not record[1] then return { 'gone' } end
-if tonumber(record[2]) > tonumber(ARGV[3]) then return { 'newer' } end
+local state, version, tenant, created_at, defaults, talks = unpack(redis.call('HMGET', key.batch, 'state', 'version',
+  'tenant', 'created_at', 'defaults', 'turns'))
+local total, reached, running, window, item_ms, paused_at, waits_until = unpack(redis.call('HMGET', key.batch, 'total',
+  'cursor', 'running', 'window', 'item_ms', 'paused_at', 'waits_until'))
+local step, step_crashes, step_waits = unpack(redis.call('HMGET', key.batch, 'step', 'step_crashes', 'step_waits'))
+if not state then return { 'gone' } end
+if tonumber(version) > tonumber(ARGV[3]) then return { 'newer' } end
 
--- How many items of conversations one call looks through.
-local LOOKED_AT = 1000
-local now, total, window = now_ms(), tonumber(record[3]), tonumber(record[6])
-local start, count, crashes
-
-local function refuse(why)
-  if record[1] == 'in_progress' then redis.call('HSET', key.batch, 'left', 1) end
-  return { 'refused', why }
-end
+local LOOKED_AT = 1000 -- how many items one call looks through at most
+local now = now_ms()
+total, window = tonumber(total), tonumber(window)
 
 -- Where the next new slice begins, past the rows that are known from the start.
 local function next_new()
-  local cursor = tonumber(record[4])
-  local limit = math.min(total, cursor + 1000)
+  local cursor = tonumber(reached)
+  local limit = math.min(total, cursor + LOOKED_AT)
   while cursor < limit and redis.call('HEXISTS', key.rows, int(cursor)) == 1 do cursor = cursor + 1 end
   return cursor
 end
 
--- The first index of the next slice of any other batch, its size and its crashes; nothing when all is handed out.
+-- The next item that failed and is run again, which takes its row out; nothing when there is none.
+local function next_again()
+  local index = redis.call('LPOP', key.again)
+  if not index then return end
+  redis.call('HDEL', key.rows, index)
+  redis.call('HINCRBY', key.batch, 'failed', -1)
+  redis.call('HINCRBY', key.slices, 'try:' .. index, 1)
+  return index
+end
+
+-- The first index of the next slice of a batch without conversations, its size and its crashes; or nil, and why.
 local function next_slice()
   local entry = redis.call('LPOP', key.redo)
   if entry then
     local first, size, died = string.match(entry, '^(%d+):(%d+):(%d+)')
     return tonumber(first), tonumber(size), tonumber(died)
   end
-  local again = redis.call('LPOP', key.again)
-  if again then
-    redis.call('HDEL', key.rows, again)
-    redis.call('HINCRBY', key.batch, 'failed', -1)
-    redis.call('HINCRBY', key.slices, 'try:' .. again, 1)
-    return tonumber(again), 1, 0
-  end
+  local again = next_again()
+  if again then return tonumber(again), 1, 0 end
   local first = next_new()
   local remaining = total - first
   if remaining <= 0 then
     redis.call('HSET', key.batch, 'cursor', total)
-    return
+    return nil, 'handed out'
   end
-  local by_time = record[7] and math.floor(1000 / math.max(1, tonumber(record[7]))) or 1
+  local by_time = item_ms and math.ceil(1000 / math.max(1, tonumber(item_ms))) or 1
   local size = math.max(1, math.min(by_time, math.ceil(remaining / (2 * window)), 10))
   redis.call('HSET', key.batch, 'cursor', int(first + size))
   return first, size, 0
@@ -66,17 +68,13 @@ local function waits(index)
   return true
 end
 
--- The index and the crashes of the next item of a batch with conversations, whose slices are single items. What is
--- to be done again comes first: others may wait for it. Without one: why.
+-- Likewise in a batch with conversations, whose slices are single items. What is to be done again comes first: others
+-- may wait for it.
 local function next_turn()
-  local cursor = tonumber(record[4])
+  local cursor = tonumber(reached)
   for _ = 1, LOOKED_AT do
-    local index, crashes = redis.call('LPOP', key.again), 0
-    if index then
-      redis.call('HDEL', key.rows, index)
-      redis.call('HINCRBY', key.batch, 'failed', -1)
-      redis.call('HINCRBY', key.slices, 'try:' .. index, 1)
-    else
+    local index, crashes = next_again(), 0
+    if not index then
       local entry = redis.call('LPOP', key.redo)
       if entry then
         index, crashes = string.match(entry, '^(%d+):%d+:(%d+)')
@@ -88,35 +86,41 @@ local function next_turn()
       end
     end
     local known = redis.call('HEXISTS', key.rows, index) == 1
-    if not known and not waits(index) then return tonumber(index), tonumber(crashes) end
+    if not known and not waits(index) then return tonumber(index), 1, tonumber(crashes) end
   end
   return nil, 'looking'
 end
 
-local known = redis.call('HGET', key.slices, 'token:' .. token)
-if known then
-  start = tonumber(known)
-  count, crashes = string.match(redis.call('HGET', key.slices, known), '^(%d+):(%d+)')
-  count, crashes = tonumber(count), tonumber(crashes)
-else
-  if record[10] then
-    start, count, crashes = STEPS[record[10]], 0, 0
-    if redis.call('HEXISTS', key.slices, int(start)) == 1 then return { 'refused', record[10] } end
-  else
-    if record[1] ~= 'in_progress' then return { 'refused', record[1] } end
-    if record[11] then return refuse('paused') end
-    if record[14] and tonumber(record[14]) > now then return refuse('budget') end
-    if tonumber(record[5]) >= window then return refuse('window') end
-    if record[13] then
-      start, crashes = next_turn()
-      if not start then return refuse(crashes) end
-      count = 1
-    else
-      start, count, crashes = next_slice()
-      if not start then return refuse('handed out') end
-    end
-    redis.call('HSETNX', key.batch, 'started_at', int(now))
+-- The slice that this token was given before: its first index, its size and its crashes; nothing when there is none.
+local function known_slice()
+  local start = redis.call('HGET', key.slices, 'token:' .. token)
+  if not start then return end
+  local count, crashes = string.match(redis.call('HGET', key.slices, start), '^(%d+):(%d+)')
+  return tonumber(start), tonumber(count), tonumber(crashes)
+end
+
+-- The slice that is next, likewise; or nil, and why there is none.
+local function new_slice()
+  if step then
+    if redis.call('HEXISTS', key.slices, STEPS[step]) == 1 or tonumber(step_waits or 0) > now then return nil, step end
+    return STEPS[step], 0, tonumber(step_crashes or 0)
   end
+  if state ~= 'in_progress' then return nil, state end
+  if paused_at then return nil, 'paused' end
+  if waits_until and tonumber(waits_until) > now then return nil, 'budget' end
+  if tonumber(running) >= window then return nil, 'window' end
+  if talks then return next_turn() end
+  return next_slice()
+end
+
+local start, count, crashes = known_slice()
+if not start then
+  start, count, crashes = new_slice()
+  if not start then
+    if state == 'in_progress' then redis.call('HSET', key.batch, 'left', 1) end
+    return { 'refused', count }
+  end
+  if not step then redis.call('HSETNX', key.batch, 'started_at', int(now)) end
   hold_slice(key, batch_id, start, count .. ':' .. crashes, token, now + tonumber(ARGV[2]))
 end
 
@@ -127,7 +131,7 @@ for offset, item in ipairs(items) do
   if redis.call('HEXISTS', key.rows, index) == 0 then
     local earlier = string.match(item, '^=(%d+)')
     if earlier then
-      if record[1] == 'in_progress' then repeat_row(key, earlier, index, item) end
+      if state == 'in_progress' then repeat_row(key, earlier, index, item) end
     elseif string.sub(item, 1, 1) == '>' then
       work[#work + 1], work[#work + 2] = index, item
     elseif string.sub(item, 1, 1) ~= '!' then
@@ -139,5 +143,5 @@ for offset, item in ipairs(items) do
   end
 end
 local fence = redis.call('HGET', key.fences, batch_id .. '/' .. int(start))
-return { 'claimed', int(start), int(count), fence, crashes >= tonumber(ARGV[4]) and 1 or 0, int(now), record[8], record[9], work,
-  record[12], record[13] and redis.call('HGET', key.slices, 'try:' .. int(start)) or 0, int(crashes + 1) }
+return { 'claimed', int(start), int(count), fence, crashes >= tonumber(ARGV[4]) and 1 or 0, int(now), created_at, defaults,
+  work, tenant, talks and redis.call('HGET', key.slices, 'try:' .. int(start)) or 0, int(crashes + 1) }

@@ -3,8 +3,8 @@
 -- ARGV batch_id
 -- Returns the state it was in, or '' when there is no such batch.
 local key, batch_id = batch_keys(), ARGV[1]
-local record = redis.call('HMGET', key.batch, 'state', 'tenant')
-if not record[1] or not OVER[record[1]] then return record[1] or '' end
-redis.call('ZREM', key.batches .. record[2], batch_id)
+local state, tenant = unpack(redis.call('HMGET', key.batch, 'state', 'tenant'))
+if not state or not OVER[state] then return state or '' end
+redis.call('ZREM', key.batches .. tenant, batch_id)
 for _, name in ipairs(LASTING) do redis.call('UNLINK', key[name]) end
-return record[1]
+return state

@@ -3,17 +3,13 @@
 -- ARGV batch_id ttl_ms wake_ms
 -- Returns 1 when there is a step to wake a worker for, else 0.
 local key, batch_id = batch_keys(), ARGV[1]
-local record = redis.call('HMGET', key.batch, 'state', 'expires_at')
+local state, expires_at = unpack(redis.call('HMGET', key.batch, 'state', 'expires_at'))
 local now = now_ms()
-if record[1] == 'validating' then return 0 end
-if record[1] == 'in_progress' and tonumber(record[2]) > now then
-  redis.call('ZADD', key.due, record[2], batch_id)
-  return 0
-end
+if state == 'validating' then return 0 end
+if state == 'in_progress' and tonumber(expires_at) > now then return 0 end
 redis.call('ZREM', key.due, batch_id)
-if record[1] ~= 'in_progress' then return 0 end
+if state ~= 'in_progress' then return 0 end
 redis.call('HSET', key.batch, 'state', 'finalizing', 'finalizing_at', int(now))
 redis.call('HDEL', key.batch, 'paused_at')
-redis.call('ZREM', key.ready, batch_id)
-redis.call('HDEL', key.wakes, batch_id)
+unlist_ready(key, batch_id)
 return go_on(key, batch_id, ARGV[2], ARGV[3]) == 'finalizing' and redis.call('HEXISTS', key.batch, 'step') or 0

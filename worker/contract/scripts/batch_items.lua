@@ -23,8 +23,6 @@ for pair = rows, #ARGV, 2 do
   end
   redis.call('HSET', KEYS[3], conversation, erased .. index)
 end
-for start = 1, #entries, 500 do
-  length = redis.call('RPUSH', KEYS[1], unpack(entries, start, math.min(start + 499, #entries)))
-end
+length = push(KEYS[1], entries) or length
 for _, name in ipairs(KEYS) do redis.call('PEXPIRE', name, ARGV[2]) end
 return length

@@ -11,11 +11,7 @@ for _, name in ipairs({ 'batch', 'items', 'rows', 'talks' }) do redis.call('PERS
 redis.call('HSET', key.batch, 'tenant', ARGV[2], 'state', state, 'total', ARGV[4], 'cursor', 0, 'running', 0,
   'completed', 0, 'failed', 0, 'fence', 0, 'created_at', int(now), unpack(ARGV, 7))
 if state == 'validating' then redis.call('HSET', key.batch, 'step', 'validate') end
-if ARGV[5] ~= '' then
-  local expires_at = int(now + tonumber(ARGV[5]))
-  redis.call('HSET', key.batch, 'expires_at', expires_at)
-  redis.call('ZADD', key.due, expires_at, batch_id)
-end
+if ARGV[5] ~= '' then expire_at(key, batch_id, now + tonumber(ARGV[5])) end
 redis.call('ZADD', key.batches .. ARGV[2], int(now), batch_id)
-redis.call('ZADD', key.ready, int(now + tonumber(ARGV[6])), batch_id)
+list_ready(key, batch_id, now + tonumber(ARGV[6]))
 return 1

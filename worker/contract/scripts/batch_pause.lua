@@ -7,9 +7,8 @@ local state = redis.call('HGET', key.batch, 'state')
 if state ~= 'in_progress' then return state or '' end
 if ARGV[2] == '1' then
   redis.call('HSETNX', key.batch, 'paused_at', int(now_ms()))
-  redis.call('ZREM', key.ready, batch_id)
-  redis.call('HDEL', key.wakes, batch_id)
+  unlist_ready(key, batch_id)
 elseif redis.call('HDEL', key.batch, 'paused_at', 'waits_until') > 0 then
-  redis.call('ZADD', key.ready, int(now_ms() + tonumber(ARGV[3])), batch_id)
+  list_ready(key, batch_id, now_ms() + tonumber(ARGV[3]))
 end
 return state

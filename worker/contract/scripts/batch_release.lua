@@ -10,8 +10,7 @@ settle_from(key, 9, tonumber(ARGV[8]))
 
 local entry = redis.call('HGET', key.slices, ARGV[2])
 if not entry then
-  redis.call('ZREM', key.leases, slice)
-  redis.call('HDEL', key.fences, slice)
+  end_lease(key, slice)
   return { 'refused' }
 end
 if handed_back and redis.call('HGET', key.fences, slice) ~= ARGV[3] then return { 'refused' } end
@@ -35,25 +34,29 @@ for index = start, start + count - 1 do
   if number > 1 and redis.call('HEXISTS', key.rows, int(index)) == 0 then step = unmake end
 end
 
-local record = redis.call('HMGET', key.batch, 'state', 'paused_at')
+local state, paused_at = unpack(redis.call('HMGET', key.batch, 'state', 'paused_at'))
 if count > 0 then
-  if crashes < tonumber(ARGV[4]) and record[1] == 'in_progress' then
+  if crashes < tonumber(ARGV[4]) and state == 'in_progress' then
     redis.call('RPUSH', key.redo, ARGV[2] .. ':' .. int(count) .. ':' .. crashes)
   else
     keep_for_later(key, ARGV[2], crashes)
   end
+elseif not handed_back then
+  redis.call('HINCRBY', key.batch, 'step_crashes', 1)
 end
 free_slice(key, batch_id, ARGV[2])
-if start == STEPS.validate and record[1] == 'cancelling' then
+if start == STEPS.validate and state == 'cancelling' then
   redis.call('HDEL', key.batch, 'step')
   end_batch(key, batch_id, 'cancelled', ARGV[6])
   return { 'over' }
 end
-if start >= 0 and record[1] ~= 'in_progress' then
+if start >= 0 and state ~= 'in_progress' then
   go_on(key, batch_id, ARGV[6], ARGV[5])
   return { 'over' }
 end
 local waits_ms = tonumber(ARGV[7])
-if waits_ms > 0 then redis.call('HSET', key.batch, 'waits_until', int(now + waits_ms)) end
-if not record[2] then redis.call('ZADD', key.ready, int(now + waits_ms + tonumber(ARGV[5])), batch_id) end
+if waits_ms > 0 then
+  redis.call('HSET', key.batch, start < 0 and 'step_waits' or 'waits_until', int(now + waits_ms))
+end
+if not paused_at then list_ready(key, batch_id, now + waits_ms + tonumber(ARGV[5])) end
 return { 'queued' }

@@ -37,7 +37,7 @@ if ARGV[4] == '1' then
 end
 
 state = go_on(key, batch_id, ARGV[5], ARGV[6])
-local record = redis.call('HMGET', key.batch, 'total', 'cursor', 'step', 'paused_at')
-local more = record[3] or (state == 'in_progress' and not record[4] and (tonumber(record[2]) < tonumber(record[1])
+local total, cursor, next_step, paused_at = unpack(redis.call('HMGET', key.batch, 'total', 'cursor', 'step', 'paused_at'))
+local more = next_step or (state == 'in_progress' and not paused_at and (tonumber(cursor) < tonumber(total)
   or redis.call('EXISTS', key.redo, key.again) > 0))
 return { 'ok', more and 1 or 0, state, more and redis.call('HDEL', key.batch, 'left') or 0 }

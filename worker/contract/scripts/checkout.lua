@@ -4,10 +4,10 @@
 -- ARGV version expected token   (expected: the latest version as it was seen, '' for any)
 -- Returns { 'ok' | 'missing' } | { 'busy', active turn id } | { 'moved' | 'unknown' | 'compacted', latest, baseline }.
 local key, version = conversation_keys(), tonumber(ARGV[1])
-local record = redis.call('HMGET', key.conv, 'created_at', 'active', 'moved')
-if not record[1] then return { 'missing' } end
-if record[3] == ARGV[3] then return { 'ok' } end
-if record[2] then return { 'busy', record[2] } end
+local created_at, active, moved_by = unpack(redis.call('HMGET', key.conv, 'created_at', 'active', 'moved'))
+if not created_at then return { 'missing' } end
+if moved_by == ARGV[3] then return { 'ok' } end
+if active then return { 'busy', active } end
 adopt(key)
 local head, baseline, refusal = bounds(key, version)
 if ARGV[2] ~= '' and tonumber(ARGV[2]) ~= head then return { 'moved', head, baseline } end
@@ -20,7 +20,7 @@ for _, number in ipairs(taken) do
   redis.call('LTRIM', key.msgs, 0, -#messages - 1)
 end
 for _, number in ipairs(added) do
-  remember(key, messages_of(key, number))
+  push(key.msgs, messages_of(key, number))
   redis.call('HDEL', key.history, 'messages:' .. int(number))
 end
 local summary = summary_of(key, resolved(key, version))

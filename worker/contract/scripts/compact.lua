@@ -29,4 +29,5 @@ if count > 0 then redis.call('HSET', key.history, 'summary:' .. summary, int(cou
 redis.call('HSET', key.history, int(upto), '{"kind":"snapshot","at":' .. int(now_ms()) .. ',"messages":'
   .. int(version.messages) .. ',"summary":' .. summary .. '}')
 redis.call('HSET', key.conv, 'baseline', int(upto))
+settle_lives(key)
 return { 'ok' }

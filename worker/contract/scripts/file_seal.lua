@@ -3,8 +3,8 @@
 -- ARGV file_id pieces ttl_ms (0: for ever) place ('' for Redis) field, value, …
 -- Returns { created_at, expires_at or '' }, or {} when pieces are missing.
 local file_id, lives_ms, place = ARGV[1], tonumber(ARGV[3]), ARGV[4]
-local known = redis.call('HMGET', KEYS[1], 'created_at', 'expires_at')
-if known[1] then return { known[1], known[2] or '' } end
+local created_at, until_ms = unpack(redis.call('HMGET', KEYS[1], 'created_at', 'expires_at'))
+if created_at then return { created_at, until_ms or '' } end
 if place == '' and redis.call('LLEN', KEYS[2]) ~= tonumber(ARGV[2]) then return {} end
 
 local now = now_ms()

@@ -8,18 +8,12 @@
 local key = turn_keys()
 local at = settle_from(key, 13, tonumber(ARGV[10]))
 
-local record = redis.call('HMGET', key.turn, 'state', 'fence', 'appended', 'cancel')
-if record[2] == ARGV[2] and record[1] == ARGV[3] then return { 'ok', redis.call('HGET', key.conv, 'active') or '' } end
-if record[1] ~= 'running' or record[2] ~= ARGV[2] then return { 'refused', '' } end
-if record[4] == 'rollback' and ARGV[3] ~= 'cancelled' then return { 'rollback', '' } end
+local state, fence, appended, cancel = unpack(redis.call('HMGET', key.turn, 'state', 'fence', 'appended', 'cancel'))
+if fence == ARGV[2] and state == ARGV[3] then return { 'ok', redis.call('HGET', key.conv, 'active') or '' } end
+if state ~= 'running' or fence ~= ARGV[2] then return { 'refused', '' } end
+if cancel == 'rollback' and (ARGV[3] ~= 'cancelled' or ARGV[11] ~= '0') then return { 'rollback', '' } end
 
-local messages, events
-messages, at = take(at, tonumber(ARGV[11]))
-local known = math.max(0, tonumber(record[3]) - tonumber(ARGV[9]))
-events = take(at + known, tonumber(ARGV[12]) - known)
-if #messages > 0 then
-  adopt(key)
-  remember(key, messages)
-  add_version(key, 'turn', ',"turn_id":"' .. ARGV[1] .. '"', redis.call('HGET', key.conv, 'summary') or 0)
-end
+local messages, behind = take(at, tonumber(ARGV[11]))
+local events = take_new(behind, tonumber(ARGV[12]), tonumber(ARGV[9]), appended)
+learn(key, ARGV[1], messages)
 return { 'ok', conclude(key, ARGV[1], ARGV[3], ARGV[4], events, ARGV[5], tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])) }

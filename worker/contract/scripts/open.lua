@@ -5,15 +5,13 @@
 --      (created_at may be '': now; `summary` stands for the first `summarized` messages, 0 for none)
 -- Returns 1, or 0 when there is one.
 local key = { conv = KEYS[1], msgs = KEYS[3], history = KEYS[4] }
-local made = redis.call('HMGET', key.conv, 'created_at', 'made')
-if made[1] then return made[2] == ARGV[7] and 1 or 0 end
+local created_at, made_by = unpack(redis.call('HMGET', key.conv, 'created_at', 'made'))
+if created_at then return made_by == ARGV[7] and 1 or 0 end
 local now = int(now_ms())
 redis.call('HSET', key.conv, 'version', ARGV[2], 'created_at', ARGV[8] ~= '' and ARGV[8] or now, 'memory_k', ARGV[3],
   'settings', ARGV[4], 'on_busy', ARGV[5], 'ttl_ms', ARGV[6], 'made', ARGV[7], 'memory', ARGV[9])
 redis.call('DEL', key.msgs, key.history)
-for start = 12, #ARGV, 500 do
-  redis.call('RPUSH', key.msgs, unpack(ARGV, start, math.min(start + 499, #ARGV)))
-end
+push(key.msgs, (take(12, #ARGV - 11)))
 adopt(key)
 if ARGV[10] ~= '0' then keep_summary(key, 1, ARGV[10], ARGV[11]) end
 if ARGV[6] ~= '0' then

@@ -5,11 +5,11 @@
 local key, field = turn_keys(), 'answer:' .. ARGV[2]
 local given = redis.call('HGET', key.turn, field)
 if given then return { given == ARGV[3] and 'replayed' or 'conflict' } end
-local record = redis.call('HMGET', key.turn, 'state', 'question')
-if record[1] ~= 'requires_action' then return { 'over', record[1] } end
-if record[2] ~= ARGV[2] then return { 'unknown' } end
+local state, question = unpack(redis.call('HMGET', key.turn, 'state', 'question'))
+if state ~= 'requires_action' then return { 'over', state } end
+if question ~= ARGV[2] then return { 'unknown' } end
 redis.call('HSET', key.turn, field, ARGV[3], 'state', 'queued', 'answered', ARGV[2], 'resumed', 1)
 redis.call('HDEL', key.turn, 'question')
 redis.call('ZREM', key.due, ARGV[1])
-redis.call('ZADD', key.ready, int(now_ms() + tonumber(ARGV[4])), ARGV[1])
+list_ready(key, ARGV[1], now_ms() + tonumber(ARGV[4]))
 return { 'ready' }

@@ -5,13 +5,13 @@
 --      (next_ms and next_turn: '' for never; tick_ms and last_fire: '' when nothing was fired)
 -- Returns 1, or 0 when the schedule does not stand at the expected tick any more.
 local key = schedule_keys()
-local record = redis.call('HMGET', key.schedule, 'next_ms', 'last_ms', 'by')
-if not record[1] then return 0 end
-if ARGV[6] ~= '' and tonumber(ARGV[6]) > tonumber(record[2] or 0) then
+local next_ms, last_ms, by = unpack(redis.call('HMGET', key.schedule, 'next_ms', 'last_ms', 'by'))
+if not next_ms then return 0 end
+if ARGV[6] ~= '' and tonumber(ARGV[6]) > tonumber(last_ms or 0) then
   redis.call('HSET', key.schedule, 'last_ms', ARGV[6], 'last_fire', ARGV[7])
 end
-if record[3] == ARGV[5] then return 1 end
-if record[1] ~= ARGV[2] then return 0 end
+if by == ARGV[5] then return 1 end
+if next_ms ~= ARGV[2] then return 0 end
 redis.call('HSET', key.schedule, 'by', ARGV[5])
 plan(key, ARGV[1], ARGV[3], ARGV[4])
 return 1

@@ -16,8 +16,7 @@ redis.call('ZADD', key.schedules, int(now), schedule_id)
 if key.planned then
   redis.call('ZADD', key.planned, int(now), schedule_id)
   if redis.call('EXISTS', key.conv) == 0 then
-    redis.call('HSET', key.conv, 'version', ARGV[8], 'created_at', int(now), 'memory_k', ARGV[9], 'settings', '{}',
-      'ttl_ms', ARGV[10])
+    begin_conversation(key, ARGV[8], ARGV[9], ARGV[10])
     redis.call('ZADD', key.convs, int(now), ARGV[7])
     if ARGV[10] ~= '0' then redis.call('PEXPIRE', key.conv, ARGV[10]) end
   end

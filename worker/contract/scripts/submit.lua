@@ -2,9 +2,10 @@
 -- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id tenant conversation_id version digest body lane channel keep wake_ms create
 --      conversation_version memory_k event on_busy due_ms lives_ms gone control cancelled_result
---      cancelled_event ttl_ms remembered_ms
+--      cancelled_event ttl_ms remembered_ms batch
 --      (on_busy and due_ms may be '': the conversation's own, and now; gone: the name of the turn's tombstone;
---      remembered_ms: how long a repetition must not run again, 0 for a turn without a key)
+--      remembered_ms: how long a repetition must not run again, 0 for a turn without a key;
+--      batch: whose item the turn is, or '')
 -- Returns { 'ready' | 'waiting' | 'scheduled', created_at } | { 'replayed' | 'mismatch' | 'missing' | 'gone' }
 --      | { 'busy', active turn id }.
 local key, turn_id = turn_keys(), ARGV[1]
@@ -20,8 +21,7 @@ if active and not later and on_busy == 'reject' then return { 'busy', active } e
 
 if redis.call('EXISTS', key.conv) == 0 then
   if ARGV[11] == 'reject' then return { 'missing' } end
-  redis.call('HSET', key.conv, 'version', ARGV[12], 'created_at', int(now), 'memory_k', ARGV[13], 'settings', '{}',
-    'ttl_ms', ARGV[17])
+  begin_conversation(key, ARGV[12], ARGV[13], ARGV[17])
 end
 redis.call('ZADD', key.convs, int(now), ARGV[3])
 redis.call('HINCRBY', key.conv, 'open', 1)
@@ -31,13 +31,11 @@ redis.call('ZADD', key.turns, '+inf', turn_id)
 redis.call('HSET', key.turn, 'version', ARGV[4], 'tenant', ARGV[2], 'conversation_id', ARGV[3], 'digest', ARGV[5],
   'state', later and 'scheduled' or 'queued', 'body', ARGV[6], 'lane', ARGV[7], 'created_at', int(now), 'fence', 0,
   'attempts', 0)
+if ARGV[24] ~= '' then redis.call('HSET', key.turn, 'batch', ARGV[24]) end
 emit(key.turn, key.log, ARGV[8], tonumber(ARGV[9]), { ARGV[14] })
 
--- A turn that can be forgotten sooner leaves its tombstone in advance.
-local remembered, lives = tonumber(ARGV[23]), tonumber(redis.call('HGET', key.conv, 'ttl_ms') or 0)
-if remembered > tonumber(ARGV[22]) or lives > 0 and remembered > lives then
-  redis.call('SET', ARGV[18], 1, 'PX', ARGV[23])
-end
+-- However soon the turn is forgotten: how long its conversation lives can be changed later.
+if ARGV[23] ~= '0' then redis.call('SET', ARGV[18], 1, 'PX', ARGV[23]) end
 
 if later then
   redis.call('ZADD', key.due, ARGV[16], turn_id)
@@ -56,10 +54,12 @@ end
 redis.call('LPUSH', key.fifo, turn_id)
 local other = keys_of(key, turn_id, active)
 if redis.call('HGET', other.turn, 'state') == 'running' then
-  redis.call('HSET', other.turn, 'cancel', on_busy)
+  -- Who wants it forgotten is not overruled by who would keep its partial answer.
+  if redis.call('HGET', other.turn, 'cancel') ~= 'rollback' then redis.call('HSET', other.turn, 'cancel', on_busy) end
   redis.call('PUBLISH', ARGV[19], active .. ' ' .. on_busy)
   return { 'waiting', int(now) }
 end
+if on_busy == 'interrupt' then learn_left(other, active) end
 conclude(other, active, 'cancelled', ARGV[20], { ARGV[21] }, renamed(ARGV[8], turn_id, active), tonumber(ARGV[9]),
   ARGV[22], wake_ms)
 return { 'ready', int(now) }

@@ -2,8 +2,8 @@
 -- KEYS versions
 -- ARGV after
 -- Returns { number of the first entry, entries }.
-local bounds = redis.call('HMGET', KEYS[1], 'first', 'last')
-local first, last = math.max(tonumber(bounds[1] or 1), tonumber(ARGV[1]) + 1), tonumber(bounds[2] or 0)
+local from, to = unpack(redis.call('HMGET', KEYS[1], 'first', 'last'))
+local first, last = math.max(tonumber(from or 1), tonumber(ARGV[1]) + 1), tonumber(to or 0)
 local entries = {}
 for start = first, last, 500 do
   local numbers = {}

@@ -113,12 +113,9 @@ class Cluster:
     async def _ask_node(
         self, node: Address, sent: list[_Sent], asked: Sequence[Sequence[Argument]], replies: list[Reply]
     ) -> Exception | None:
-        link = self._links.get(node)
-        if link is None:
-            link = self._links[node] = Link(self._opener(node))
         lines = [line for at, asking in sent for line in ((_ASKING, asked[at]) if asking else (asked[at],))]
         try:
-            given = iter(await link.ask(lines))
+            given = iter(await self._link(node).ask(lines))
         except (RedisError, OSError) as error:
             self._stale = True
             return error
@@ -181,10 +178,13 @@ class Cluster:
             raise why
 
     async def _ranges(self, node: Address) -> Any:
+        (reply,) = await self._link(node).ask([("CLUSTER", "SLOTS")])
+        return checked(reply)
+
+    def _link(self, node: Address) -> Link:
         if node not in self._links:
             self._links[node] = Link(self._opener(node))
-        (reply,) = await self._links[node].ask([("CLUSTER", "SLOTS")])
-        return checked(reply)
+        return self._links[node]
 
     def _forget(self) -> None:
         """Let go of nodes that hold nothing any more."""

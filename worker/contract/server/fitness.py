@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from aiforge.core.topology import Topology, topology_of
 from aiforge.core.types import ConfigError
-from worker.contract.server.servers import TLSFault, UnknownService, members, tls_fault
+from worker.contract.server.servers import TLSFault, UnknownService, members, place_of, tls_fault
 from worker.contract.settings import ContractSettings
 from worker.contract.wakeups.broker import on_redis
 
@@ -41,7 +40,7 @@ def _check_store(topology: Topology) -> list[str]:
         return [f"Redis does not answer yet, so it was not checked: {error}"]
     if topology.kind == "server":
         return _check_server(topology, urls[0], "")
-    found = [warning for url in urls for warning in _check_server(topology, url, f"{_place(url)}: ")]
+    found = [warning for url in urls for warning in _check_server(topology, url, f"{place_of(url)}: ")]
     return list(dict.fromkeys(found))
 
 
@@ -97,10 +96,6 @@ def _check_broker(topology: Topology) -> None:
         raise ConfigError("AIFORGE_BROKER_URL: Celery cannot use a Redis Cluster; name a single server")
 
 
-def _place(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
-
-
 def _ask(url: str) -> tuple[dict[str, Any], float]:
     """What the server says of itself, and its time; also whether it runs a script for us."""
     with redis.Redis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS) as client:
@@ -108,7 +103,7 @@ def _ask(url: str) -> tuple[dict[str, Any], float]:
             info: Any = client.info()
         except RedisError as error:
             if fault := tls_fault(error):
-                raise TLSFault(f"{_place(url)}: {fault}") from None
+                raise TLSFault(f"{place_of(url)}: {fault}") from None
             raise
         client.script_load("return 1")
         seconds, microseconds = client.time()

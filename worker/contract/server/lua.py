@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import Final, NamedTuple
+from importlib.resources.abc import Traversable
+from itertools import pairwise
+from typing import Final
 
 _STEP: Final = re.compile(r"^local (?:function )?(\w+)", re.MULTILINE)
+_STRING: Final = re.compile(r"'[^'\n]*'")
+_COMMENT: Final = re.compile(r"('[^'\n]*')| *--.*")
 _WORD: Final = re.compile(r"\w+")
-_SHARED: Final = "prelude"
 
 
 class Script:
@@ -27,51 +30,51 @@ class Script:
         self.digest = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class _Step(NamedTuple):
-    """A function or constant that scripts share."""
-
-    name: str
-    text: str
-
-
-def load_scripts() -> dict[str, Script]:
-    """Every script of the contract by its name."""
-    return linked(
-        {
-            path.name.removesuffix(".lua"): path.read_text(encoding="utf-8")
-            for path in files("worker.contract").joinpath("scripts").iterdir()
-            if path.name.endswith(".lua")
-        }
-    )
+def load_scripts(folder: Traversable | None = None) -> dict[str, Script]:
+    """Every script of the contract by its name; the steps that they share stand in the folder's `steps`."""
+    folder = folder or files("worker.contract").joinpath("scripts")
+    return linked(_texts(folder), _texts(folder.joinpath("steps")).values())
 
 
-def linked(texts: Mapping[str, str]) -> dict[str, Script]:
-    """Scripts by name from what stands in their files."""
-    steps = list(_steps(texts[_SHARED]))
+def linked(scripts: Mapping[str, str], shared: Iterable[str]) -> dict[str, Script]:
+    """Scripts by name, from what stands in their files and in those of the steps."""
+    steps = {name: text for file in shared for name, text in steps_of(file)}
+    return {name: Script(name, "".join(_parts(_code(body), steps))) for name, body in scripts.items()}
+
+
+def steps_of(file: str) -> list[tuple[str, str]]:
+    """The functions and constants of a file, by name."""
+    code = _code(file)
+    begins = [*(step.start() for step in _STEP.finditer(code)), len(code)]
+    parts = [code[begin:end] for begin, end in pairwise(begins)]
+    return [(_STEP.findall(part)[0], part) for part in parts]
+
+
+def _texts(folder: Traversable) -> dict[str, str]:
     return {
-        name: Script(name, f"{_needed(body, steps)}\n{body}")
-        for name, body in texts.items()
-        if name != _SHARED
+        path.name.removesuffix(".lua"): path.read_text(encoding="utf-8")
+        for path in folder.iterdir()
+        if path.name.endswith(".lua")
     }
 
 
-def _steps(shared: str) -> Iterator[_Step]:
-    found = list(_STEP.finditer(shared))
-    for one, following in zip(found, [*found[1:], None], strict=True):
-        yield _Step(one[1], shared[one.start() : following.start() if following else len(shared)])
-
-
-def _needed(body: str, steps: list[_Step]) -> str:
-    """The steps that are named, in order; a step is named only behind where it stands."""
-    words = set(_WORD.findall(body))
-    chosen: list[str] = []
-    for step in reversed(steps):
-        if step.name in words:
-            chosen.append(_code(step.text))
-            words.update(_WORD.findall(chosen[-1]))
-    return "\n".join(reversed(chosen))
-
-
 def _code(text: str) -> str:
-    """Without the comments between steps."""
-    return "\n".join(line for line in text.splitlines() if line and not line.startswith("--"))
+    """Without comments and empty lines."""
+    lines = (_COMMENT.sub(lambda found: found[1] or "", line) for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
+
+
+def _parts(body: str, steps: Mapping[str, str]) -> list[str]:
+    """The steps that are named, each behind those that it names itself, and the body."""
+    known: set[str] = set()
+    parts: list[str] = []
+
+    def add(text: str) -> None:
+        for word in _WORD.findall(_STRING.sub("", text)):
+            if word in steps and word not in known:
+                known.add(word)
+                add(steps[word])
+        parts.append(text)
+
+    add(body)
+    return parts

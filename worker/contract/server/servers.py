@@ -52,6 +52,11 @@ def tls_fault(error: BaseException) -> str | None:
     return None
 
 
+def place_of(url: str) -> str:
+    """Host and port of a URL, without passwords."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
 def tls_options(topology: Topology) -> dict[str, Any]:
     """What a URL says of TLS as redis-py takes it, nothing where it says nothing of it."""
     said: dict[str, Any] = dict(parse_url(f"rediss://host/?{urlencode(topology.tls)}"))
@@ -77,7 +82,7 @@ def opener(url: str, timeout: float) -> Open:
         except BaseException as error:
             await live.disconnect(nowait=True)
             if isinstance(error, Exception) and (fault := tls_fault(error)):
-                raise TLSFault(f"{urlsplit(url).netloc.rpartition('@')[2]}: {fault}") from None
+                raise TLSFault(f"{place_of(url)}: {fault}") from None
             raise
         return live
 
