@@ -8,7 +8,8 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
-PROJECT := $(INSTALL) --no-deps --no-build-isolation --editable .
+# A path and not a finder, which a folder of the same name, such as the checkout's own, would hide from scripts beside it.
+PROJECT := $(INSTALL) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 LOCK := --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
 # Tests wait more than they compute: one more than the cores of a small machine.
 WORKERS ?= 3
