@@ -79,7 +79,7 @@ class Reaper:
         timed = [name for shard in found for name in shard.timed]
         metrics.REAPED.labels("due").inc(len(timed))
         await self._expire([name for name in timed if is_file_id(name)])
-        for name in timed:
+        for name in [name for name in timed if not is_file_id(name)]:
             await self._contained.take(name, self._due)
         await self._schedules.fire([name for shard in found for name in shard.schedules])
         due = [work for shard in found for work in shard.due]
@@ -118,8 +118,6 @@ class Reaper:
 
     async def _due(self, name: str) -> None:
         """The time of a batch or turn has come."""
-        if is_file_id(name):
-            return
         if not is_batch(name):
             await self._time_has_come(name)
         elif await self._batches.due(name):
