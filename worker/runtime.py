@@ -24,6 +24,7 @@ from worker.contract.wakeups.broker import on_redis
 from worker.contract.wakeups.knock import Bell, Knocker
 from worker.contract.wakeups.wake import Waker
 from worker.loop import LoopThread
+from worker.running.courtesy import Courtesy
 from worker.running.sharing import Chats
 from worker.running.slices import SliceRunner
 from worker.running.specs import Specs
@@ -105,6 +106,7 @@ class Runtime:
         store = TurnStore(self._connection, self.settings)
         specs = Specs(library, self._gate, self._purses)
         quarantine = Quarantine(self.settings, library, forks, self.waker)
+        courtesy = Courtesy()
         turns = TurnRunner(
             worker=self.worker,
             store=store,
@@ -114,6 +116,7 @@ class Runtime:
             waker=self.waker,
             quarantine=quarantine,
             draining=lambda: self._draining,
+            courtesy=courtesy,
         )
         slices = SliceRunner(
             store=store,
@@ -125,6 +128,7 @@ class Runtime:
             quarantine=quarantine,
             draining=lambda: self._draining,
             chats_wait=Chats(self._lanes).wait,
+            courtesy=courtesy,
         )
         return turns, slices
 

@@ -14,6 +14,7 @@ from worker.calls.purse import Purses
 from worker.contract.client import TurnClient
 from worker.contract.settings import ContractSettings
 from worker.contract.wakeups.wake import Waker
+from worker.running.courtesy import Courtesy
 from worker.running.slices import SliceRunner
 from worker.running.specs import Specs
 from worker.running.stream import Flusher
@@ -69,6 +70,7 @@ class LocalWorker:
         forks = forks or no_forks()
         shared = client.settings.model_dump(include=set(ContractSettings.model_fields))
         quarantine = Quarantine(WorkerSettings(**shared), settings, forks, self.waker)
+        courtesy = Courtesy()
         self.turns = TurnRunner(
             worker=name,
             store=client.turns,
@@ -78,6 +80,7 @@ class LocalWorker:
             waker=self.waker,
             quarantine=quarantine,
             draining=lambda: self.draining,
+            courtesy=courtesy,
         )
         self.slices = SliceRunner(
             store=client.turns,
@@ -89,6 +92,7 @@ class LocalWorker:
             waker=self.waker,
             quarantine=quarantine,
             draining=lambda: self.draining,
+            courtesy=courtesy,
         )
         self.reaper = Reaper(
             name,

@@ -13,6 +13,7 @@ from worker.contract.batch.share import Picked, Share
 from worker.contract.schemas import BATCH_OVER, Lane
 from worker.contract.store import Refused, TurnStore, new_token
 from worker.patience import patiently
+from worker.running.courtesy import Courtesy
 from worker.running.item_turns import ItemTurns, Runs
 from worker.running.items import Items, is_turn
 from worker.running.specs import Specs
@@ -38,7 +39,9 @@ class SliceRunner:
         quarantine: Quarantine,
         draining: Callable[[], bool],
         chats_wait: Callable[[], Awaitable[bool]],
+        courtesy: Courtesy,
     ) -> None:
+        self._courtesy = courtesy
         self._chats_wait = chats_wait
         self._batches = batches
         self._leases = leases
@@ -61,17 +64,19 @@ class SliceRunner:
         chat waits for a slot the work goes back behind it, by a wake-up.
         """
         following: str | None = batch_id
-        picked = await self._share.pick()
-        while not self._draining():
-            taken = await self._claim(picked, following)
-            if taken is None:
-                return
-            following, kept = await self._run(taken)
-            if not kept:
-                break
-            chat_waits, picked = await asyncio.gather(self._chats_wait(), self._share.pick())
-            if chat_waits:
-                break
+        async with self._courtesy.slot():
+            picked = await self._share.pick()
+            while not self._draining():
+                taken = await self._claim(picked, following)
+                if taken is None:
+                    return
+                following, kept = await self._run(taken)
+                if not kept:
+                    break
+                await self._courtesy.between()
+                chat_waits, picked = await asyncio.gather(self._chats_wait(), self._share.pick())
+                if chat_waits:
+                    break
         if following is not None:
             self._waker.wake(following)
 

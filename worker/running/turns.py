@@ -37,6 +37,7 @@ from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage,
 from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
 from worker.patience import patiently
 from worker.running import engine
+from worker.running.courtesy import Courtesy
 from worker.running.journal import Journal, left_of
 from worker.running.specs import Specs, stored
 from worker.running.stream import BEYOND, Flusher, Stream
@@ -62,7 +63,9 @@ class TurnRunner:
         waker: Wakes,
         quarantine: Quarantine,
         draining: Callable[[], bool],
+        courtesy: Courtesy,
     ) -> None:
+        self._courtesy = courtesy
         self._worker = worker
         self._store = store
         self._flusher = flusher
@@ -81,7 +84,8 @@ class TurnRunner:
             metrics.DROPPED.labels("unknown").inc()
             return
         while place is not None and not self._draining():
-            following = await self._run(place)
+            with self._courtesy.chat():
+                following = await self._run(place)
             place = place._replace(turn_id=following) if following is not None else None
         if place is not None:
             self._waker.wake(place.turn_id)
