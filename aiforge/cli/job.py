@@ -6,15 +6,16 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from aiforge.cli import answers
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import duration, note
+from aiforge.cli.parts import WITHOUT_END, Part
 from aiforge.cli.progress import Tally, shown
 from aiforge.cli.runs import Noted, Posting, Run
 from aiforge.cli.signals import Ended, undisturbed
@@ -36,6 +37,7 @@ from aiforge.questions.question import Question
 
 _PAGE: Final = 1000
 """How many rows are held, and put into the input's order, at a time."""
+T = TypeVar("T")
 POLL_SECONDS: Final = 0.2
 POLL_SECONDS_A_BATCH: Final = 0.01
 """Many batches are looked at less often."""
@@ -49,7 +51,6 @@ _BROKEN_OFF: Final = frozenset({"failed", "cancelling", "cancelled", "expired"})
 _NAMED: Final = 3
 """How many batches are named where many run."""
 _ITEM: Final = re.compile(r"items\[([0-9]+)\]")
-_WITHOUT_END: Final = Decimal("Infinity")
 
 
 def answer_all(
@@ -126,35 +127,6 @@ def _cancel(job: Job, hurry: Callable[[], bool]) -> None:
     note(f"cancelled: {job.rows}{again}", style="yellow")
 
 
-@dataclass(slots=True)
-class Part:
-    """One batch of the run, and how many of its rows are taken. `is_old` is one of an earlier command; what
-    is not followed was over then, or is wanted by nobody."""
-
-    number: int
-    batch: Batch
-    is_old: bool = False
-    is_followed: bool = True
-    next_row: int = 0
-
-    @property
-    def size(self) -> int:
-        return self.batch.request_counts.total
-
-    @property
-    def has_news(self) -> bool:
-        return self.next_row < self.size and (
-            self.batch.ended or self.batch.request_counts.done > self.next_row
-        )
-
-    @property
-    def most(self) -> Decimal:
-        """USD that it has cost, or may yet cost."""
-        if self.batch.ended:
-            return self.batch.cost
-        return _WITHOUT_END if self.batch.max_cost is None else self.batch.max_cost
-
-
 class Job:
     """All batches of one run, those of earlier commands, too.
 
@@ -168,6 +140,8 @@ class Job:
         self.out = out
         self.run = run
         self._answered_at = time.monotonic()
+        self._met = run.has_posted
+        """Whether the service was there for this run, or for an earlier command of it."""
         self._client = client
         self._options = options
         self._retry_failed = retry_failed
@@ -212,7 +186,7 @@ class Job:
         more than this run may."""
         for noted in self.run.noted():
             try:
-                batch = self._posted(noted) if noted.id is None else self._client.batch(noted.id)
+                batch = self._patiently(partial(self._known, noted))
             except (NotFoundError, BadRequestError):
                 note(f"batch {noted.id or ''} is gone; what it was asked is asked anew", style="yellow")
                 self.run.forget(noted.number)
@@ -231,13 +205,13 @@ class Job:
             elif first is not None and part.batch.status not in _BROKEN_OFF:
                 note(f"goes on with batch {part.batch.id}")
             part.is_followed = first is not None and not part.batch.ended
-        self._take()
+        self._patiently(self._take)
 
     def _left(self) -> Decimal:
         """USD that batches of this run may still cost."""
         most = self._options.get("max_cost")
         if most is None:
-            return _WITHOUT_END
+            return WITHOUT_END
         return Decimal(most) - sum((part.most for part in self._parts), Decimal(0))
 
     def _open(self) -> Iterator[tuple[int, Question]]:
@@ -261,7 +235,7 @@ class Job:
             del asked[: len(items)]
             noted = self.run.note(posting, places)
             try:
-                batch = self._posted(noted)
+                batch = self._patiently(partial(self._posted, noted))
             except BadRequestError as error:
                 raise self._with_line(error, places) from None
             self._parts.append(Part(noted.number, batch))
@@ -279,6 +253,26 @@ class Job:
             return error
         line = self._question(asked[int(found[1])][0]).line
         return CommandError(f"line {line} cannot be asked: {error}")
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the service is away, as one is that starts anew; not if it never was there."""
+        self._answered_at, told = time.monotonic(), False
+        while True:
+            try:
+                answer = ask()
+            except ClientError as error:
+                if not (self._met and error.retryable) or time.monotonic() - self._answered_at > AWAY_SECONDS:
+                    raise
+                if not told:
+                    note(f"{error}; asks again for up to {duration(AWAY_SECONDS)}", style="yellow")
+                told = True
+                time.sleep(POLL_SECONDS)
+            else:
+                self._met = True
+                return answer
+
+    def _known(self, noted: Noted) -> Batch:
+        return self._posted(noted) if noted.id is None else self._client.batch(noted.id)
 
     def _posted(self, noted: Noted) -> Batch:
         """The batch of this run that was noted; it is posted unless it was before."""

@@ -146,7 +146,7 @@ def parts(chosen: Sequence[str], count: int, kills: int) -> Iterator[tuple[str, 
                 yield f"Memory, {name}: {at}", MEMORY_COLUMNS, memory
     if "fair" in chosen:
         for latency, width in SHAPES:
-            rows = fairness(max(count, BESIDE), min(CHATS, count // 50), latency=latency, width=width)
+            rows = fairness(BESIDE, min(CHATS, count // 50), latency=latency, width=width)
             yield f"Fairness: {latency * 1000:.0f} ms, {width} wide", ("", "alone", "beside", "ratio"), rows
     if "money" in chosen:
         yield "Money", FIGURES, batch_proofs.money(count)
