@@ -171,6 +171,12 @@ class Channel(carrier.Channel):
         self.each_lane = int(self.connection.client.transport_options.get("each_lane", 0))
         self._queue_cycle = _Cycle(self)
 
+    def _do_restore_message(self, payload: Any, exchange: str, routing_key: str, *rest: Any) -> None:
+        """Wake-ups of batches do not go back: what they woke goes on or is woken anew, and with them the lane
+        would grow longer than a window."""
+        if not routing_key.endswith(f".{Lane.BATCH}"):
+            super()._do_restore_message(payload, exchange, routing_key, *rest)
+
     def _brpop_read(self, **options: Any) -> bool:
         try:
             return bool(super()._brpop_read(**options))
