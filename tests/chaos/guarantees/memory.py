@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiforge.core.types import UnavailableError
+from aiforge.core.types import StreamCutError, UnavailableError
 from tests.chaos.evidence import Evidence
 from tests.chaos.guarantees.findings import Findings, call_of, completed, completed_of, turn_of
 from tests.chaos.provider import whole_answer
@@ -28,7 +28,7 @@ def answered(evidence: Evidence, found: Findings) -> None:
 def _cut_off(evidence: Evidence, turn: Turn) -> bool:
     return (
         turn.error is not None
-        and turn.error.code == UnavailableError.code
+        and turn.error.code in (UnavailableError.code, StreamCutError.code)
         and any(
             turn.created_at < ended and began < (turn.finished_at or 0.0)
             for began, ended in evidence.disturbed
