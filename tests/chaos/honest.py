@@ -19,6 +19,8 @@ HIT, NEXT, BACK = "00" + "a" * 20, "00" + "b" * 20, "01" + "c" * 20
 """Killed and answered by its second attempt; queued behind it; handed back in another conversation."""
 WORDS = 3
 MODEL = ("openai", "gpt-4o-mini")
+SAID_NOTHING = (MODEL[0], "")
+"""Where calls are counted of which no model has said anything."""
 LOST = {
     "calls:lost": Decimal(1),
     "lost:input": Decimal(10),
@@ -146,12 +148,12 @@ def _totals() -> dict[tuple[str, str], dict[str, Decimal]]:
     return {
         MODEL: {
             "calls:ok": Decimal(3),
-            "calls:aborted": Decimal(1),
             "input": Decimal(30),
             "output": Decimal(9),
             "usd": Decimal("0.000003"),
             **LOST,
         },
+        SAID_NOTHING: {"calls:aborted": Decimal(1)},
     }
 
 
@@ -160,12 +162,12 @@ def _usage() -> list[UsageRow]:
         UsageRow(
             provider=MODEL[0],
             model=MODEL[1],
-            calls=5,
-            failed_calls=1,
+            calls=4,
             lost_calls=1,
             input_tokens=40,
             output_tokens=10,
             cost=Decimal("0.0000035"),
             estimated_cost=Decimal("0.0000005"),
         ),
+        UsageRow(provider=SAID_NOTHING[0], model=SAID_NOTHING[1], calls=1, failed_calls=1),
     ]

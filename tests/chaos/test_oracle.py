@@ -11,7 +11,7 @@ import pytest
 
 from aiforge.core.events import Done, Failed, Message, Reset, Token
 from tests.chaos.evidence import Evidence, Outage, Zombie
-from tests.chaos.honest import BACK, HIT, LOST, MODEL, NEXT, honest, row
+from tests.chaos.honest import BACK, HIT, LOST, MODEL, NEXT, SAID_NOTHING, honest, row
 from tests.chaos.oracle import broken, judge, untried
 from tests.chaos.tap import Claimed
 from worker.contract.schemas import TurnFailure, TurnState
@@ -134,8 +134,8 @@ def _row_left_open(evidence: Evidence) -> None:
     ledger = evidence.facts[HIT].ledger
     ledger[0] = msgspec.structs.replace(ledger[0], outcome="intended", usage=None, cost=None)
     _lose(evidence, -1)
-    evidence.totals[MODEL]["calls:intended"] = Decimal(1)
-    evidence.usage[0].calls += 1
+    evidence.totals[SAID_NOTHING]["calls:intended"] = Decimal(1)
+    evidence.usage[1].calls += 1
     _change(evidence, HIT, cost=Decimal("0.000001"))
 
 
