@@ -11,7 +11,7 @@ import typer
 
 from aiforge.cli import ids
 from aiforge.cli.arguments import JsonOption, whole
-from aiforge.cli.connect import connected
+from aiforge.cli.connect import connected, is_gone
 from aiforge.cli.errors import CommandError
 from aiforge.cli.fetch import fetch, must_be_free
 from aiforge.cli.output import as_json, data, note, when
@@ -20,8 +20,6 @@ from aiforge.cli.signals import Ended
 from aiforge.client import Batch, Client, ClientError
 
 POLL_SECONDS: Final = 0.5
-AWAY_SECONDS: Final = 120.0
-"""How long the service may be away while a batch is watched."""
 _SHOWN_ERRORS: Final = 20
 
 BatchArgument = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id.", callback=ids.batch)]
@@ -146,7 +144,7 @@ def _followed(client: Client, batch_id: str) -> Batch:
                 found = client.batch(batch_id)
                 answered_at = time.monotonic()
             except ClientError as error:
-                if not error.retryable or time.monotonic() - answered_at > AWAY_SECONDS:
+                if is_gone(error, answered_at):
                     raise
             tally.total = found.request_counts.total
             tally.update([found])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from aiforge.cli import runfile, settings
 from aiforge.cli.errors import CommandError
@@ -11,7 +13,15 @@ from aiforge.cli.output import note
 from aiforge.cli.packages import must_be_installed
 from aiforge.cli.settings import Configuration
 from aiforge.cli.stack import Stack
-from aiforge.client import Client
+from aiforge.client import Client, ClientError
+
+AWAY_SECONDS: Final = 120.0
+"""How long the service may be away while its batch runs: a restart must not end an overnight job."""
+
+
+def is_gone(error: ClientError, answered_at: float) -> bool:
+    """Whether it is no use to ask again a service that answered last at that moment of `time.monotonic`."""
+    return not error.retryable or time.monotonic() - answered_at > AWAY_SECONDS
 
 
 def running_url(configuration: Configuration) -> str | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from aiforge.cli import answers
+from aiforge.cli.connect import AWAY_SECONDS, is_gone
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import duration, note
 from aiforge.cli.parts import WITHOUT_END, Part
@@ -42,8 +43,6 @@ POLL_SECONDS: Final = 0.2
 POLL_SECONDS_A_BATCH: Final = 0.01
 """Many batches are looked at less often."""
 CANCEL_SECONDS: Final = 20.0
-AWAY_SECONDS: Final = 120.0
-"""How long the service may be away while its batch runs: a restart must not end an overnight job."""
 SILENT_SECONDS: Final = 5.0
 """After so long without an answer nobody says that the service goes on."""
 _BROKEN_OFF: Final = frozenset({"failed", "cancelling", "cancelled", "expired"})
@@ -261,7 +260,7 @@ class Job:
             try:
                 answer = ask()
             except ClientError as error:
-                if not (self._met and error.retryable) or time.monotonic() - self._answered_at > AWAY_SECONDS:
+                if not self._met or is_gone(error, self._answered_at):
                     raise
                 if not told:
                     note(f"{error}; asks again for up to {duration(AWAY_SECONDS)}", style="yellow")
@@ -301,7 +300,7 @@ class Job:
                     self._poll()
                     self._answered_at = time.monotonic()
                 except ClientError as error:
-                    if not error.retryable or time.monotonic() - self._answered_at > AWAY_SECONDS:
+                    if is_gone(error, self._answered_at):
                         raise
                     time.sleep(POLL_SECONDS)
                 if lines:

@@ -161,6 +161,14 @@ async def is_scheduled(client: TurnClient, turn_id: str) -> bool:
     return (await client.turn(turn_id)).state is TurnState.SCHEDULED
 
 
+async def joins_its_line(client: TurnClient, worker: LocalWorker, turn_id: str) -> None:
+    async def joined() -> bool:
+        await worker.reaper.tick()
+        return not await is_scheduled(client, turn_id)
+
+    await eventually(joined)
+
+
 async def test_an_item_waits_for_room_in_a_budget_and_its_conversation_goes_on(
     connect: Connect, provider: FakeProvider
 ) -> None:
@@ -177,12 +185,7 @@ async def test_an_item_waits_for_room_in_a_budget_and_its_conversation_goes_on(
         store = BudgetStore(client.connection, client.settings)
         nothing = msgspec.structs.replace(paid("other"), usage=Usage(), cost=None)
         await store.settle("default", [nothing])
-
-        async def joined() -> bool:
-            await worker.reaper.tick()
-            return not await is_scheduled(client, turn_id)
-
-        await eventually(joined)
+        await joins_its_line(client, worker, turn_id)
         done = await run_all(client, worker, batch)
     assert (done.completed, done.failed) == (1, 0)
     assert await said(client, "a") == ["chat", "line"]
@@ -199,12 +202,7 @@ async def test_an_item_that_waits_for_room_is_not_run_for_a_batch_that_is_over(
     async with LocalWorker(client, provider) as worker:
         await worker.slices.run(batch.batch_id)
         await client.cancel_batch(batch.batch_id)
-
-        async def joined() -> bool:
-            await worker.reaper.tick()
-            return not await is_scheduled(client, turn_id)
-
-        await eventually(joined)
+        await joins_its_line(client, worker, turn_id)
         await worker.turns.run(turn_id)
     assert (await client.turn(turn_id)).state is TurnState.CANCELLED
     assert (len(provider.calls), await client.messages("a")) == (0, [])

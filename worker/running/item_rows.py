@@ -15,6 +15,7 @@ from worker.calls.ledger import Recorder
 from worker.contract.batch.answers import KeptAnswer
 from worker.contract.batch.line_schemas import LineItem, LineResponse
 from worker.contract.schemas import BatchItem, BatchRow, Lane, TurnFailure
+from worker.running.failures import OWN_ERROR, failure_of
 from worker.running.item_turns import TurnEnded, line_response
 
 _log = logging.getLogger(__name__)
@@ -29,9 +30,9 @@ def turn_row(
     match ended:
         case TurnEnded():
             turn, calls = ended.turn, ended.calls
-            error = turn.error if ended.failure is None else _failure(ended.failure)
+            error = turn.error if ended.failure is None else failure_of(ended.failure)
         case AIForgeError():
-            error = _failure(ended)
+            error = failure_of(ended)
         case _:
             error = _crashed(ended)
     _count(error)
@@ -69,9 +70,9 @@ def item_row(
                 status_code=ended.status, request_id=ended.request_id, body=msgspec.Raw(ended.body)
             )
             if ended.failure is not None:
-                error = _failure(ended.failure)
+                error = failure_of(ended.failure)
         case AIForgeError():
-            error = _failure(ended)
+            error = failure_of(ended)
         case _:
             error = _crashed(ended)
     _count(error)
@@ -95,17 +96,13 @@ def item_row(
 
 def _crashed(error: BaseException) -> TurnFailure:
     _log.error("item_crashed", exc_info=error)
-    return TurnFailure("internal_error", "the worker met an error of its own", retryable=True)
+    return OWN_ERROR
 
 
 def _count(error: TurnFailure | None) -> None:
     metrics.ITEMS.labels("failed" if error else "completed").inc()
     if error is not None:
         metrics.count_failure(_LANE, error.code)
-
-
-def _failure(error: AIForgeError) -> TurnFailure:
-    return TurnFailure(error.code, str(error), error.retryable)
 
 
 def _sum(costs: list[Decimal | None]) -> Decimal | None:

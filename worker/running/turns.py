@@ -38,6 +38,7 @@ from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, ne
 from worker.patience import patiently
 from worker.running import engine
 from worker.running.courtesy import Courtesy
+from worker.running.failures import OWN_ERROR, failure_of
 from worker.running.journal import Journal, left_of
 from worker.running.specs import Specs, stored
 from worker.running.stream import BEYOND, Flusher, Stream
@@ -209,7 +210,7 @@ class Attempts:
             case BudgetExceededError(again_in=float(seconds)) if attempt.claim.batch_id is not None:
                 return await self._postpone(attempt, seconds)
             case AIForgeError():
-                failure = TurnFailure(ended.code, str(ended), ended.retryable)
+                failure = failure_of(ended)
             case _:
                 failure = _own_failure(ended, attempt.claim)
         return await self._fail(attempt, failure)
@@ -393,4 +394,4 @@ class Attempt:
 
 def _own_failure(error: Exception, claim: Claim) -> TurnFailure:
     _log.error("turn_crashed", exc_info=error, extra={"turn": claim.place.turn_id})
-    return TurnFailure("internal_error", "the worker met an error of its own", retryable=True)
+    return OWN_ERROR
