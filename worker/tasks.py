@@ -20,14 +20,14 @@ Wait = Callable[[Runtime, Coroutine[Any, Any, None]], None]
 def register(application: Celery, runtime: Callable[[], Runtime], wait: Wait) -> None:
     """Add the tasks to an application; `runtime` gives the process's own."""
 
-    @application.task(name=TASKS[Lane.CHAT], ignore_result=True)
+    @application.task(name=TASKS[Lane.CHAT], shared=False, ignore_result=True)
     def turn(turn_id: object) -> None:
         if isinstance(turn_id, str) and is_turn_id(turn_id):
             wait(runtime(), runtime().turns.run(turn_id))
         else:
             metrics.DROPPED.labels("forged").inc()
 
-    @application.task(name=TASKS[Lane.BATCH], ignore_result=True)
+    @application.task(name=TASKS[Lane.BATCH], shared=False, ignore_result=True)
     def batch(batch_id: object) -> None:
         if isinstance(batch_id, str) and is_batch_id(batch_id):
             wait(runtime(), runtime().slices.run(batch_id))

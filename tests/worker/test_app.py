@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from celery import Celery
 from kombu.exceptions import OperationalError
 
 from tests.support.servers import RedisServer, free_port
@@ -10,7 +11,7 @@ from tests.support.waiting import eventually
 from worker.app import application
 from worker.broker.connection import AGAIN_SECONDS
 from worker.contract.client import TurnClient
-from worker.contract.queues import queue
+from worker.contract.queues import TASKS, queue
 from worker.contract.schemas import BatchItem, BatchRequest, Lane, TurnRequest
 from worker.runtime import Runtime
 from worker.settings import WorkerSettings
@@ -46,6 +47,16 @@ async def test_what_a_lost_connection_leaves_makes_no_lane_of_batches_longer(
         assert all(taken), (batch, turn)
         connection.default_channel.qos.restore_unacked_once()
     assert await depth(client, {Lane.CHAT: 1, Lane.BATCH: 0})
+
+
+def test_applications_of_one_process_keep_their_tasks_to_themselves() -> None:
+    settings = WorkerSettings(redis_url=f"redis://127.0.0.1:{free_port()}/0")
+    with application(settings, _none) as first, application(settings, _none) as second:
+        for lane in Lane:
+            assert first.tasks[TASKS[lane]].app is first
+            assert second.tasks[TASKS[lane]].app is second
+    with Celery("another", set_as_current=False) as another:
+        assert not set(TASKS.values()) & set(another.tasks)
 
 
 async def depth(client: TurnClient, waiting: dict[Lane, int]) -> bool:

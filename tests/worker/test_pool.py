@@ -313,7 +313,7 @@ def test_tasks_that_overlap_know_their_own_requests(consumer: Consumer, door: Do
     application = Celery("aiforge", set_as_current=False)
     seen: list[tuple[str, str]] = []
 
-    @application.task(bind=True, name="look", ignore_result=True)  # type: ignore[untyped-decorator]
+    @application.task(bind=True, name="look", shared=False, ignore_result=True)  # type: ignore[untyped-decorator]
     def look(self: Any) -> None:
         before = self.request.id
         runtime: Any = consumer.host
