@@ -7,7 +7,9 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
+PIP := -m pip install --quiet --quiet --disable-pip-version-check
+INSTALL := $(BIN)/python $(PIP)
+CLIENTS := $(VENV)/clients
 # A path and not a finder, which a folder of the same name, such as the checkout's own, would hide from scripts beside it.
 PROJECT := $(INSTALL) --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 LOCK := --python-version 3.11 --universal --generate-hashes --no-header --no-annotate --quiet
@@ -73,7 +75,7 @@ demo: venv ## Run the whole service on the sample questions
 
 .PHONY: test
 test: venv-dev ## Run the test suite; what needs a missing program is skipped
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not soak' $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not soak and not clients' $(ARGS)
 
 .PHONY: check
 check: venv-dev ## Lint, format, types, import rules
@@ -103,13 +105,26 @@ baseline: venv-dev ## Strike plain Celery in the same way, and count
 soak: venv-dev ## Run the tests that take their time
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
+# Installers that check hashes do not take a pin for one with extras; the lock is complete, so nothing is resolved.
+$(CLIENTS)/.installed: tests/clients/requirements.lock | $(VENV)/.installed-dev
+	@$(BIN)/python -m venv --clear $(CLIENTS)
+	@echo "installing tests/clients/requirements.lock (some minutes, 900 MB)" >&2
+	@$(call QUIETLY,$(CLIENTS)/bin/python $(PIP) --no-deps --require-hashes \
+	  --requirement tests/clients/requirements.lock)
+	@touch $@
+
+.PHONY: clients
+clients: venv-dev $(CLIENTS)/.installed ## Run litellm and curator, in an environment of their own, against the service
+	@$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
+
 .PHONY: lock
-lock: venv-dev ## Resolve the dependencies anew into both locks
+lock: venv-dev ## Resolve the dependencies anew into the locks
 	@$(INSTALL) uv
 	@$(BIN)/uv pip compile $(LOCK) --extra service --group build -o requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile $(LOCK) --extra service --extra openai --extra anthropic --extra ollama \
 	  --extra fastapi --extra mcp --extra postgres --extra playground --extra workspace --extra s3 \
 	  --group build --group dev -o requirements-dev.lock pyproject.toml
+	@$(BIN)/uv pip compile $(LOCK) -o tests/clients/requirements.lock tests/clients/requirements.in
 
 .PHONY: clean
 clean: ## Remove the environment, builds and caches; data folders stay

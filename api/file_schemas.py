@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
 from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
+
+AnyPurpose: TypeAlias = Literal[
+    "assistants",
+    "assistants_output",
+    "batch",
+    "batch_output",
+    "evals",
+    "fine-tune",
+    "fine-tune-results",
+    "user_data",
+    "vision",
+]
+"""What a file may be for at OpenAI. Here there are none but of `batch` and `batch_output`."""
 
 FORM: Final[dict[str, Any]] = {
     "requestBody": {
