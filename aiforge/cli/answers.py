@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
+from aiforge.cli.errors import UsageError
 from aiforge.client import Row
 from aiforge.client.options import Options
+from aiforge.questions.errors import UnclearError
 from aiforge.questions.output import Output
-from aiforge.questions.reading import Questions, format_of
+from aiforge.questions.reading import Questions, format_of, has_tabs
 from aiforge.questions.shape import shape_for
 
 
 def output(name: str, questions: Questions, options: Options) -> Output:
     """The output of that name, stdout for `-`; nothing is written yet. Raises UnclearError."""
-    shape = shape_for(questions, format_of(name))
-    return Output(
-        sys.stdout.buffer if name == "-" else Path(name), shape, questions, cast(dict[str, Any], options)
-    )
+    shape = shape_for(questions, format_of(name), tabs=has_tabs(name))
+    return Output(stdout() if name == "-" else Path(name), shape, questions, cast(dict[str, Any], options))
+
+
+def must_have_format(target: str) -> None:
+    """Raises UsageError for a name that promises no format."""
+    try:
+        format_of(target)
+    except UnclearError as error:
+        raise UsageError(str(error)) from None
+
+
+def stdout() -> IO[bytes]:
+    """Where rows go that have no file; raises UsageError where it is closed."""
+    if sys.stdout is None:
+        raise UsageError("stdout is closed; name a file with -o")
+    return sys.stdout.buffer
 
 
 def record(row: Row) -> dict[str, Any]:

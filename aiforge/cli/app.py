@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from http import HTTPStatus
 from importlib import metadata
 from typing import Annotated, Any, Final
 
@@ -128,7 +129,8 @@ def _end(end: BaseException) -> int:
         case APIError():
             code = EXIT_CONFIG if isinstance(end, UnauthorizedError) else EXIT_FAILED
             request = f", request {end.request_id}" if end.status >= 500 and end.request_id else ""
-            message = f"{end} (code {end.code}{request})"
+            sent = "; AIFORGE_API_TOKEN is what is sent" if end.status == HTTPStatus.UNAUTHORIZED else ""
+            message = f"{end} (code {end.code}{request}){sent}"
         case ClientError():
             pass
         case typer.TyperException():
@@ -141,8 +143,8 @@ def _end(end: BaseException) -> int:
             message = f"{end.filename or 'input or output'}: {end.strerror or end}"
         case _:
             message = f"unexpected {type(end).__name__}: {end}"
-    if message is not None and "\n" in message:
-        sys.stderr.write(f"{message}\n")
+    if message is not None and "\n" in message and isinstance(end, typer.TyperException):
+        sys.stderr.write(f"{message}\n")  # a page of help
     elif message is not None:
         problem(message, details)
     return code

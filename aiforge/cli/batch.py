@@ -10,9 +10,9 @@ import typer
 from aiforge.cli import answers, questions
 from aiforge.cli.arguments import MaxTokensOption, ModelOption, whole
 from aiforge.cli.connect import attached
+from aiforge.cli.ending import answer_all, finish
 from aiforge.cli.errors import CommandError, UsageError
 from aiforge.cli.forecast import forecast
-from aiforge.cli.job import answer_all, finish
 from aiforge.cli.output import note
 from aiforge.cli.questions import (
     CacheTtlOption,
@@ -30,7 +30,7 @@ from aiforge.cli.questions import (
 )
 from aiforge.cli.runs import Run, earlier
 from aiforge.client.options import BatchOptions, Options
-from aiforge.questions.output import Output, errors_file, unused_file
+from aiforge.questions.output import Output, errors_file, real, unused_file
 from aiforge.questions.reading import Choices
 
 
@@ -108,9 +108,15 @@ def _run(
                 with attached(start=True) as (client, stays):
                     answer_all(client, out, begun, posted, stays=stays, retry_failed=retry_failed)
     if failed := out.kept_failed + out.written_failed:
-        raise CommandError(
-            f"{failed} of {found.count} failed; error_class says why, --retry-failed asks again"
-        )
+        raise CommandError(f"{failed} of {found.count} failed; {_what_next(out.not_asked, failed)}")
+
+
+def _what_next(not_asked: int, failed: int) -> str:
+    """`not_asked` of those that failed were never asked to the end, as where a budget has no room."""
+    if not not_asked:
+        return "error_class says why, --retry-failed asks again"
+    what = "none was" if not_asked == failed else f"{not_asked} were not"
+    return f"{what} asked to the end; the same command asks again (after --max-cost, with a higher one)"
 
 
 def _begin(out: Output, target: str, retry_failed: bool) -> None:
@@ -127,16 +133,20 @@ def _decisive(posted: BatchOptions) -> Options:
 
 
 def _must_be_apart(source: str, target: str) -> None:
+    for name, option in ((source, "IN"), (target, "--output")):
+        if not name:
+            raise UsageError(f"{option}: must not be empty; - is {'stdin' if option == 'IN' else 'stdout'}")
     if target == "-":
         return
     path = Path(target)
-    if not path.resolve().parent.is_dir():
+    if not real(path).parent.is_dir():
         raise UsageError(f"{target}: there is no such folder")
     if path.exists() and not path.is_file():
         raise UsageError(f"{target}: is no file; rows for something else go to stdout")
+    answers.must_have_format(target)
     if source == "-":
         return
-    if Path(source).resolve() == path.resolve():
+    if real(Path(source)) == real(path):
         raise UsageError(f"{target}: input and output are the same file")
-    if Path(source).resolve() in (errors_file(path).resolve(), unused_file(path).resolve()):
+    if real(Path(source)) in (real(errors_file(path)), real(unused_file(path))):
         raise UsageError(f"{source}: is written beside {target}; name another file with -o")

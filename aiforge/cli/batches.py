@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from itertools import islice
@@ -14,8 +15,8 @@ from aiforge.cli.arguments import JsonOption, whole
 from aiforge.cli.connect import connected, is_gone
 from aiforge.cli.errors import CommandError
 from aiforge.cli.fetch import fetch, must_be_free
-from aiforge.cli.output import as_json, data, note, when
-from aiforge.cli.progress import Tally, dollars, shown
+from aiforge.cli.output import as_json, clock, data, listed, note, told, when
+from aiforge.cli.progress import Tally, dollars, say_paused, shown
 from aiforge.cli.signals import Ended
 from aiforge.client import Batch, Client, ClientError
 
@@ -38,9 +39,10 @@ def ls(
     json: JsonOption = False,
 ) -> None:
     """List batches, the newest first; with --json one object a line."""
+    line = _short_line if sys.stdout.isatty() else _line
     with connected(start=False) as client:
-        for found in islice(client.batches(), limit):
-            data(as_json(found) if json else _line(found))
+        found = islice(client.batches(), limit)
+        listed((as_json(each) if json else line(each) for each in found), "no batches")
 
 
 def status(batch_id: BatchArgument, *, json: JsonOption = False) -> None:
@@ -119,7 +121,7 @@ def export(batch_id: BatchArgument, *, target: OutputOption = "-") -> None:
         if not found.ended:
             counts = found.request_counts
             raise CommandError(
-                f"{batch_id} is {found.status}, {counts.done} of {counts.total} are done; "
+                f"{batch_id} is {_state(found)}, {counts.done} of {counts.total} are done; "
                 f"wait for it with: aiforge batch watch {batch_id} -o OUT"
             )
         fetch(client, found, target)
@@ -136,6 +138,7 @@ def _followed(client: Client, batch_id: str) -> Batch:
     found = client.batch(batch_id)
     tally = Tally(found.request_counts.total)
     tally.begin([found])
+    say_paused(found)
     with shown(tally) as lines:
         answered_at = time.monotonic()
         while not found.ended:
@@ -154,10 +157,22 @@ def _followed(client: Client, batch_id: str) -> Batch:
     return found
 
 
+def _state(found: Batch) -> str:
+    return "paused" if found.paused_at and not found.ended else found.status
+
+
+def _short_line(found: Batch) -> str:
+    """Of many batches on a terminal: what tells them apart."""
+    counts = found.request_counts
+    parts = [found.id, _state(found), f"{counts.done}/{counts.total}"]
+    if counts.failed:
+        parts.append(f"{counts.failed} failed")
+    return told([*parts, dollars(found.cost), clock(found.created_at)])
+
+
 def _line(found: Batch) -> str:
     counts = found.request_counts
-    parts = [found.id, "paused" if found.paused_at and not found.ended else found.status]
-    parts.append(f"{counts.done}/{counts.total} done, {counts.failed} failed")
+    parts = [found.id, _state(found), f"{counts.done}/{counts.total} done, {counts.failed} failed"]
     if found.waits_until and not found.ended:
         parts.append(f"waits for its budget until {when(found.waits_until)}")
     if found.saved_calls:
@@ -168,7 +183,7 @@ def _line(found: Batch) -> str:
     for name, file_id in (("output", found.output_file_id), ("errors", found.error_file_id)):
         if file_id:
             parts.append(f"{name} {file_id}")
-    return "  ".join(parts)
+    return told(parts)
 
 
 def _say_errors(found: Batch) -> None:

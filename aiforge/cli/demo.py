@@ -12,8 +12,8 @@ from rich.text import Text
 
 import aiforge
 from aiforge.cli import answers, chat, questions, settings
+from aiforge.cli.ending import answer_all
 from aiforge.cli.errors import CommandError, UsageError
-from aiforge.cli.job import answer_all
 from aiforge.cli.output import duration, note, screen
 from aiforge.cli.packages import must_be_installed
 from aiforge.cli.progress import Tally

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +13,8 @@ from aiforge.cli import answers
 from aiforge.cli.errors import UsageError
 from aiforge.cli.output import as_json, note
 from aiforge.client import Batch, Client, Row
-from aiforge.questions.errors import UnclearError
-from aiforge.questions.output import replacing
-from aiforge.questions.reading import Format, format_of
+from aiforge.questions.output import real, replacing
+from aiforge.questions.reading import Format, format_of, has_tabs
 from aiforge.questions.shape import COLUMNS
 
 INLINE: Final = "inline"
@@ -26,10 +24,7 @@ _COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("question", "di
 
 def must_be_free(target: str) -> None:
     """Raises UsageError unless rows can go there: nothing that is there already is overwritten."""
-    try:
-        format_of(target)
-    except UnclearError as error:
-        raise UsageError(str(error)) from None
+    answers.must_have_format(target)
     must_be_new(target)
 
 
@@ -38,7 +33,7 @@ def must_be_new(target: str) -> None:
     path = Path(target)
     if target == "-":
         return
-    if not path.resolve().parent.is_dir():
+    if not real(path).parent.is_dir():
         raise UsageError(f"{target}: there is no such folder")
     if path.exists():
         raise UsageError(f"{target}: is there already; name another file with -o")
@@ -50,7 +45,8 @@ def fetch(client: Client, batch: Batch, target: str) -> None:
     if form == "jsonl" and batch.input_file_id not in (None, INLINE):
         _fetch_files(client, batch, target)
         return
-    count = save(target, _lines(client.results(batch.id), form))
+    delimiter = "\t" if has_tabs(target) else ","
+    count = save(target, _lines(client.results(batch.id), form, delimiter))
     note(f"{count - (form == 'csv')} rows → {'stdout' if target == '-' else target}")
 
 
@@ -70,20 +66,20 @@ def _fetch_files(client: Client, batch: Batch, target: str) -> None:
     note(f"what failed is in {beside}", style="yellow")
 
 
-def _lines(rows: Iterable[Row], form: Format) -> Iterator[bytes]:
+def _lines(rows: Iterable[Row], form: Format, delimiter: str) -> Iterator[bytes]:
     if form == "csv":
-        yield _cells(_COLUMNS)
+        yield _cells(_COLUMNS, delimiter)
     for row in rows:
         record = {"index": row.index, "id": row.id, **answers.record(row)}
         if form == "csv":
-            yield _cells([record.get(name) for name in _COLUMNS])
+            yield _cells([record.get(name) for name in _COLUMNS], delimiter)
         else:
             yield (as_json({name: record.get(name) for name in _COLUMNS}) + "\n").encode()
 
 
-def _cells(cells: Iterable[Any]) -> bytes:
+def _cells(cells: Iterable[Any], delimiter: str) -> bytes:
     out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerow(cells)
+    csv.writer(out, delimiter=delimiter, lineterminator="\r\n").writerow(cells)
     return out.getvalue().encode()
 
 
@@ -100,8 +96,9 @@ def save(target: str, pieces: Iterable[bytes]) -> int:
 @contextmanager
 def _whole(target: str) -> Iterator[IO[bytes]]:
     if target == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        stdout = answers.stdout()
+        yield stdout
+        stdout.flush()
         return
     with replacing(Path(target)) as file:
         yield file

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from decimal import Decimal
 from typing import Final
 
-from aiforge.cli import settings
+from aiforge.cli import runfile, settings
 from aiforge.cli.connect import running_url
 from aiforge.cli.job import is_left
 from aiforge.cli.output import data, duration, note
+from aiforge.cli.progress import dollars
 from aiforge.cli.runs import Run
 from aiforge.cli.settings import Configuration
 from aiforge.client import Client, ClientError, ModelHealth
 from aiforge.client.options import BatchOptions
 from aiforge.core.estimates import Estimate, Estimator
+from aiforge.core.pricing import price
 from aiforge.core.prompts import resolve_prompt
 from aiforge.core.router import default_model, own_prices
 from aiforge.core.setting_types import Limit
+from aiforge.core.tokens import LONGEST_ANSWER, count_messages
+from aiforge.core.types import Usage
 from aiforge.modules.chat.prompts import DEFAULT_SYSTEM_PROMPT
 from aiforge.questions.output import Output
 from aiforge.questions.question import Question
@@ -31,15 +36,14 @@ def forecast(
     configuration = settings.load()
     working = 0 if run is None else _at_work(out, run, configuration, retry_failed)
     library = configuration.library
-    # A service that is started here answers offline without a key; of one elsewhere no key is known here.
-    elsewhere = configuration.service.api_url is not None
-    is_offline = configuration.lacks_key and not elsewhere
-    provider = "offline" if is_offline else library.PROVIDER
-    usual = options.get("model") or (None if is_offline else library.MODEL)
+    provider = _provider(configuration)
+    usual = options.get("model") or (None if provider == "offline" else library.MODEL)
     usual = usual or default_model(provider) or "default"
-    estimator = Estimator(provider, prices=own_prices(library, provider))
+    prices = own_prices(library, provider)
+    estimator = Estimator(provider, prices=prices)
     models: set[str] = set()
     seen: set[int] = set()
+    dearest = Decimal(0)
     saved = 0
     for _, question in out.pending() if run is None else run.without(out.pending()):
         if _is_known(question, options, seen):
@@ -47,22 +51,22 @@ def forecast(
             continue
         model = question.options.get("model") or usual
         models.add(model)
-        estimator.add(
-            _messages(question, options, library.SYSTEM_PROMPT),
-            model=model,
-            max_tokens=question.options.get("max_tokens") or options.get("max_tokens") or library.MAX_TOKENS,
-        )
+        cap = question.options.get("max_tokens") or options.get("max_tokens") or library.MAX_TOKENS
+        messages = _messages(question, options, library.SYSTEM_PROMPT)
+        estimator.add(messages, model=model, max_tokens=cap)
+        if options.get("max_cost"):
+            most = Usage(count_messages(messages), cap or LONGEST_ANSWER)
+            dearest = max(dearest, price(provider, model, most, prices) or Decimal(0))
     limits = _limits(configuration, provider, models)
-    _say(
-        estimator.total(
-            requests_per_minute=limits.requests_per_minute if limits else None,
-            tokens_per_minute=limits.tokens_per_minute if limits else None,
-        ),
-        sorted(models),
-        saved,
-        working,
+    total = estimator.total(
+        requests_per_minute=limits.requests_per_minute if limits else None,
+        tokens_per_minute=limits.tokens_per_minute if limits else None,
     )
-    if elsewhere and usual in models and not options.get("model"):
+    _say(total, sorted(models), saved, working)
+    if options.get("max_cost"):
+        _say_cap(total, Decimal(options["max_cost"] or 0), dearest)
+    is_set_elsewhere = provider != "offline" and running_url(configuration) is not None
+    if is_set_elsewhere and usual in models and not options.get("model"):
         note(
             f"{usual} is the model that is set here; the service may have another: --model names one",
             "yellow",
@@ -70,6 +74,17 @@ def forecast(
     if options.get("cache_ttl"):
         note("what an earlier batch was answered is not asked again; the service knows how much that is")
     note("dry run: nothing was asked")
+
+
+def _provider(configuration: Configuration) -> str:
+    """Whom the service asks that would answer: the one that runs here, else one that is started here, which
+    answers offline without a key. Of one elsewhere nothing is known but what is set here."""
+    if configuration.service.api_url is None:
+        if (running := runfile.find(configuration.data_dir)) is not None:
+            return running.provider
+        if configuration.lacks_key:
+            return "offline"
+    return configuration.library.PROVIDER
 
 
 def _at_work(out: Output, run: Run, configuration: Configuration, retry_failed: bool) -> int:
@@ -156,3 +171,20 @@ def _say(found: Estimate, models: list[str], saved: int, working: int) -> None:
         data("time           unknown: no limit is known of what is asked")
     if found.unpriced:
         note(f"warning: no price is known of {', '.join(found.unpriced)}; USD leaves it out", "yellow")
+
+
+def _say_cap(found: Estimate, most: Decimal, dearest: Decimal) -> None:
+    """What `--max-cost` would do to them; `dearest` is the most that one call of them can take."""
+    if found.unpriced:
+        names = ", ".join(found.unpriced)
+        note(f"--max-cost refuses what has no price: nothing would be asked of {names}", "yellow")
+    if dearest > most:
+        note(
+            f"--max-cost {most:f} is less than the {dollars(dearest)} that a call may take, and no such call"
+            " is made; --max-tokens bounds that",
+            "yellow",
+        )
+    elif (found.usd_low or 0) > most:
+        note(f"--max-cost {most:f} is less than all of it takes: the run would stop before its end", "yellow")
+    elif (found.usd_high or 0) > most:
+        note(f"--max-cost {most:f} could be reached before the end; the run would stop there", "yellow")

@@ -9,7 +9,6 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from aiforge.cli import answers
@@ -17,9 +16,8 @@ from aiforge.cli.connect import AWAY_SECONDS, is_gone
 from aiforge.cli.errors import CommandError
 from aiforge.cli.output import duration, note
 from aiforge.cli.parts import WITHOUT_END, Part
-from aiforge.cli.progress import Tally, shown
+from aiforge.cli.progress import Tally, say_paused, shown
 from aiforge.cli.runs import Noted, Posting, Run
-from aiforge.cli.signals import Ended, undisturbed
 from aiforge.cli.split import must_go_in_order, share, split
 from aiforge.client import (
     BadRequestError,
@@ -31,8 +29,7 @@ from aiforge.client import (
     Row,
 )
 from aiforge.client.options import BatchOptions
-from aiforge.questions.errors import QuestionsError
-from aiforge.questions.output import Output, unused_file
+from aiforge.questions.output import Output
 from aiforge.questions.past import NOT_ASKED
 from aiforge.questions.question import Question
 
@@ -47,83 +44,7 @@ SILENT_SECONDS: Final = 5.0
 """After so long without an answer nobody says that the service goes on."""
 _BROKEN_OFF: Final = frozenset({"failed", "cancelling", "cancelled", "expired"})
 """Statuses of a batch that nobody should go on with."""
-_NAMED: Final = 3
-"""How many batches are named where many run."""
 _ITEM: Final = re.compile(r"items\[([0-9]+)\]")
-
-
-def answer_all(
-    client: Client,
-    out: Output,
-    run: Run,
-    options: BatchOptions,
-    *,
-    stays: bool = False,
-    retry_failed: bool = False,
-) -> Tally:
-    """Answer what has no answer and write every row; the sums.
-
-    An early end leaves the batches at work if the service `stays`, else it cancels them.
-    """
-    job = Job(client, out, run, options, retry_failed=retry_failed)
-    try:
-        out.flush()
-        job.answer()
-    except (Ended, CommandError, ClientError, OSError, QuestionsError) as end:
-        with undisturbed() as hurry:
-            goes_on = isinstance(end, Ended | OSError | QuestionsError)
-            goes_on = goes_on or (isinstance(end, ClientError) and end.retryable)
-            if stays and goes_on:
-                _detach(job, is_away=isinstance(end, ClientError) or job.is_away)
-            else:
-                _cancel(job, hurry)
-        raise
-    finish(out, run)
-    note(f"{out.written} rows in {duration(job.tally.elapsed)} → {run.name}")
-    return job.tally
-
-
-def finish(out: Output, run: Run) -> None:
-    """Put the output in order and say where what failed is; a run that has asked everything is over."""
-    errors = out.finish()
-    if out.is_whole and not out.not_asked:
-        run.end()
-    if errors is not None:
-        note(f"what failed is in {errors.name}, too")
-    if out.unused:
-        kept = unused_file(Path(run.name)).name
-        are = "1 answer belongs" if out.unused == 1 else f"{out.unused} answers belong"
-        note(f"{are} to no question any more; kept in {kept}", style="yellow")
-
-
-def _detach(job: Job, *, is_away: bool) -> None:
-    with suppress(OSError, QuestionsError):
-        job.out.flush()
-    if not job.has_posted:
-        note("detached before a batch was posted; the same command goes on", style="yellow")
-        return
-    away = "does not answer; it goes on with the rest when it is back"
-    what = away if is_away else "goes on with the rest, which costs"
-    note(f"detached: {job.rows}, and the service {what}", style="yellow")
-    if job.run.is_file:
-        note(f"come back with the same command, which writes the rest into {job.run.name}", style="yellow")
-    into = "" if job.run.is_file else " -o OUT"
-    for batch in job.batches[:_NAMED]:
-        note(f"aiforge batch watch {batch.id}{into}; to end it: aiforge batch cancel {batch.id}")
-    if len(job.batches) > _NAMED:
-        note(f"and {len(job.batches) - _NAMED} more: aiforge batch ls")
-
-
-def _cancel(job: Job, hurry: Callable[[], bool]) -> None:
-    if job.has_posted:
-        note("cancelling; once more hurries it")
-    with suppress(OSError, QuestionsError):
-        job.cancel(hurry)
-        finish(job.out, job.run)
-    if not job.has_posted:
-        return
-    again = "; the same command goes on from there" if job.run.is_file else ""
-    note(f"cancelled: {job.rows}{again}", style="yellow")
 
 
 class Job:
@@ -151,7 +72,8 @@ class Job:
     @property
     def rows(self) -> str:
         """How many rows are where, for people."""
-        return f"{self.out.kept + self.out.saved} of {self.out.count} rows are in {self.run.name}"
+        where = f"are in {self.run.name}" if self.run.is_file else "went to stdout"
+        return f"{self.out.kept + self.out.saved} of {self.out.count} rows {where}"
 
     @property
     def batches(self) -> list[Batch]:
@@ -203,6 +125,7 @@ class Job:
                 self._stop([part])
             elif first is not None and part.batch.status not in _BROKEN_OFF:
                 note(f"goes on with batch {part.batch.id}")
+                say_paused(part.batch)
             part.is_followed = first is not None and not part.batch.ended
         self._patiently(self._take)
 
@@ -313,10 +236,18 @@ class Job:
     def cancel(self, hurried: Callable[[], bool]) -> None:
         """Cancel what runs, wait a little for its end and write what is there."""
         with suppress(ClientError):
+            self._find_out()
             self._stop(self._running(), hurried)
             for part in self._parts:
                 self._take_from(part)
         self.out.flush()
+
+    def _find_out(self) -> None:
+        """Take in every batch that was noted, also one whose post was broken off: it may be at work."""
+        known = {part.number for part in self._parts}
+        for noted in self.run.noted():
+            if noted.number not in known:
+                self._parts.append(Part(noted.number, self._known(noted)))
 
     def _stop(self, parts: Iterable[Part], hurried: Callable[[], bool] = bool) -> None:
         """Cancel batches and wait a little for their end."""

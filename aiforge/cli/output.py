@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 import sys
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from aiforge.questions import jsonl
 
+_GAP: Final = "  "
 _ESCAPES: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -29,9 +32,10 @@ def note(text: str, style: str = "dim") -> None:
 
 
 def problem(message: str, details: tuple[str, ...] = ()) -> None:
-    """Say in one line what is wrong; `details` are quoted below it."""
-    screen().print(Text.assemble(("aiforge: ", "bold red"), _harmless(message)))
-    for line in details:
+    """Say in one line what is wrong; further lines of the message and `details` are quoted below it."""
+    first, *more = message.split("\n")
+    screen().print(Text.assemble(("aiforge: ", "bold red"), _harmless(first)))
+    for line in (*more, *details):
         screen().print(Text(_harmless(f"  {line}"), style="dim"))
 
 
@@ -58,6 +62,23 @@ def listed(lines: Iterable[str], none: str) -> None:
         note(none)
 
 
+def told(parts: Iterable[str]) -> str:
+    """What is said of one thing as a line of stdout; where a terminal is too narrow, whole parts go below."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return folded(parts, width)
+
+
+def folded(parts: Iterable[str], width: int | None) -> str:
+    """The parts in as few lines of this width as hold them whole, those after the first with a margin."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and (width is None or cell_len(lines[-1]) + len(_GAP) + cell_len(part) <= width):
+            lines[-1] += _GAP + part
+        else:
+            lines.append(_GAP + part if lines else part)
+    return "\n".join(lines)
+
+
 def as_json(value: object) -> str:
     """One line of JSON that every reader takes for one line."""
     return jsonl.as_json(value)
@@ -66,6 +87,15 @@ def as_json(value: object) -> str:
 def when(seconds: float | None) -> str:
     """Unix seconds as local time to the second; `–` where it is not known."""
     return "–" if seconds is None else datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")
+
+
+def clock(seconds: float | None) -> str:
+    """Unix seconds as local time in few characters: the minute of today, else the day; `–` if not known."""
+    if seconds is None:
+        return "–"
+    moment = datetime.fromtimestamp(seconds).astimezone()
+    is_today = moment.date() == datetime.now().astimezone().date()
+    return f"{moment:%H:%M}" if is_today else f"{moment:%b %d}"
 
 
 def duration(seconds: float) -> str:

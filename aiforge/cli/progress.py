@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aiforge.cli.output import duration, screen
+from aiforge.cli.output import duration, note, screen, when
 from aiforge.client import Batch
 
 RATE_SECONDS: Final = 10.0
@@ -37,6 +37,19 @@ def dollars(amount: Decimal) -> str:
     return f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
+def _held(batch: Batch) -> str:
+    """Why a batch that is not over does not go on now, in few characters; empty where it does."""
+    if batch.paused_at:
+        return "paused"
+    return f"waits for its budget until {when(batch.waits_until)[:16]}" if batch.waits_until else ""
+
+
+def say_paused(batch: Batch) -> None:
+    """Whoever follows a batch that somebody has paused could wait for ever."""
+    if batch.paused_at and not batch.ended:
+        note(f"batch {batch.id} is paused; to let it go on: aiforge batch resume {batch.id}", "yellow")
+
+
 class Tally:
     """The sums over all batches of one run, and how fast they grow."""
 
@@ -50,6 +63,8 @@ class Tally:
         self.saved = 0
         self.retried = 0
         """Items that took more than one provider call, among the rows that were read."""
+        self.held = ""
+        """Why nothing goes on; empty while something does."""
         self._begun = (0, 0)
         self._started = time.monotonic()
         self._ended: float | None = None
@@ -81,6 +96,8 @@ class Tally:
         self.cost = sum((batch.cost for batch in seen), Decimal(0))
         self.unpriced = sum(batch.unpriced_calls for batch in seen)
         self.saved = sum(batch.saved_calls for batch in seen)
+        reasons = [_held(batch) for batch in seen if not batch.ended]
+        self.held = reasons[0] if reasons and all(reasons) else ""
         self._past.append((now, self.done, self.tokens))
         while len(self._past) > 2 and now - self._past[0][0] > RATE_SECONDS:
             self._past.popleft()
@@ -115,6 +132,8 @@ class Tally:
         """How long it will still take, or took."""
         if self._ended is not None:
             return f"in {duration(self.elapsed)}"
+        if self.held:
+            return self.held
         items = self.rates[0]
         return f"ETA {duration((self.total - self.done) / items)}" if items > 0 else "ETA –"
 
@@ -138,8 +157,9 @@ class Bar:
         counts = [
             Text(f"{tally.done}/{tally.total}", style="bold"),
             Text(f"{tally.failed} failed", style="red" if tally.failed else "dim"),
+            *([Text(tally.held, style="yellow")] if tally.held else []),
             Text(tally.money),
-            Text(tally.time, style="dim"),
+            *([] if tally.held else [Text(tally.time, style="dim")]),
             *(Text(told, style="dim") for told in tally.counts),
             Text(f"{items:.1f} items/s"),
             Text(f"{tokens:,.0f} tokens/s"),
@@ -164,12 +184,13 @@ class Lines:
     def __init__(self, tally: Tally, console: Console) -> None:
         self._tally = tally
         self._console = console
-        self._last = (time.monotonic(), 0)
+        self._last: tuple[float, int, str] = (time.monotonic(), 0, "")
 
     def say(self) -> None:
-        then, done = self._last
-        if self._tally.done != done and time.monotonic() - then >= LINE_SECONDS:
-            self._last = (time.monotonic(), self._tally.done)
+        then, *before = self._last
+        now = (self._tally.done, self._tally.held)
+        if now != tuple(before) and time.monotonic() - then >= LINE_SECONDS:
+            self._last = (time.monotonic(), *now)
             self._console.print(self._tally.line())
 
 
@@ -177,7 +198,7 @@ class Lines:
 def shown(tally: Tally) -> Iterator[Lines | None]:
     """Show the tally while the block runs; whoever gets Lines says them itself."""
     console = screen()
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         yield Lines(tally, console)
         console.print(tally.line())
         return

@@ -27,8 +27,6 @@ class Answers:
         self.name = "Valkey" if "valkey_version" in info else "Redis"
         self.policy = info.get("maxmemory_policy", "unknown")
         self.append_only = info.get("aof_enabled") == "1"
-        self.used_memory = int(info.get("used_memory", "0"))
-        self.max_memory = int(info.get("maxmemory", "0"))
 
 
 def servers(url: str) -> list[str]:

@@ -24,6 +24,7 @@ import msgspec
 
 from aiforge.cli.errors import CommandError
 from aiforge.client import Item
+from aiforge.questions.output import real
 from aiforge.questions.question import Question
 
 _TABLES: Final = """
@@ -75,7 +76,7 @@ class Run:
     """
 
     def __init__(self, target: str) -> None:
-        path = Path(target).resolve()
+        path = real(Path(target))
         self.is_file = target != "-"
         self.name = target if self.is_file else "stdout"
         self._path = run_file(path) if self.is_file else None
@@ -224,7 +225,7 @@ class Run:
 @contextmanager
 def earlier(target: str) -> Iterator[Run | None]:
     """The run into this file that is not over; None where there is none."""
-    if target == "-" or not run_file(Path(target).resolve()).exists():
+    if target == "-" or not run_file(real(Path(target))).exists():
         yield None
         return
     with Run(target) as run:

@@ -21,8 +21,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from aiforge.cli.show_settings import SERVICE_MODULES, names_of, settings_classes
-from aiforge.core.setting_types import Endpoint, Limit, McpServer, OwnModel
-from aiforge.core.settings import PREFIX, AIForgeSettings, Seconds, SecondsOrZero
+from aiforge.core.setting_types import ApiKey, Endpoint, Limit, McpServer, OwnModel
+from aiforge.core.settings import PREFIX, Seconds, SecondsOrZero
 from aiforge.core.types import ConfigError
 
 HEAD: Final = """\
@@ -50,6 +50,7 @@ PARTS: Final[dict[type[BaseModel], str]] = {
     Endpoint: f"An entry of `{PREFIX}ENDPOINTS`",
     McpServer: f"An entry of `{PREFIX}MCP_SERVERS`",
     Limit: f"An entry of `{PREFIX}LIMITS`",
+    ApiKey: f"An entry of `{PREFIX}API_KEYS`",
 }
 _WORDS: Final[dict[Any, str]] = {
     SecretStr: "secret",
@@ -66,16 +67,22 @@ def table(modules: tuple[str, ...] = SERVICE_MODULES) -> str:
     """The document; raises ConfigError on a setting that says nothing of itself."""
     parts = [HEAD]
     seen: set[str] = set()
+    told: set[type[BaseModel]] = set()
     for kind in sorted(_classes(modules), key=lambda kind: list(SECTIONS).index(kind.__name__)):
         rows = [
             row for name, row in _settings(kind) if kind.__name__ != "ServiceSettings" or name not in seen
         ]
         seen.update(name for name, _ in _settings(kind))
         parts.append(_section(f"## {SECTIONS[kind.__name__]}", "Setting", rows))
-        if kind is AIForgeSettings:
-            parts += [
-                _section(f"### {title}", "Key", list(_keys(part)), part) for part, title in PARTS.items()
-            ]
+        used = {
+            part for part in PARTS if any(part.__name__ in repr(info.annotation) for _, info in _own(kind))
+        }
+        parts += [
+            _section(f"### {PARTS[part]}", "Key", list(_keys(part)), part)
+            for part in PARTS
+            if part in used - told
+        ]
+        told |= used
     return "\n".join(parts)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+from unicodedata import normalize
 
 from aiforge.questions.errors import UnclearError
 
-_OTHER_NAMES: Final = frozenset(
-    {"questions", "questiontext", "frage", "fragen", "pregunta", "domanda", "pergunta", "vraag", "spørgsmål"}
-)
+_OTHER_NAMES: Final = frozenset({
+    "questions", "questiontext", "frage", "fragen", "pregunta", "preguntas", "domanda", "domande",
+    "pergunta", "perguntas", "vraag", "vragen", "spørgsmål", "spørsmål", "fråga", "frågor",
+    "kysymys", "pytanie", "otázka", "kérdés", "întrebare", "pitanje", "vprašanje", "soru", "вопрос",
+    "вопросы", "питання", "въпрос", "ερώτηση", "سؤال", "السؤال", "שאלה", "質問", "问题", "問題", "질문",
+})  # fmt: skip
 """Names of a column of questions where there is none of the others."""
 QUESTION_NAMES: Final = frozenset({"question", "prompt", "query", "q", "text", "input", "message", "qen"})
 """As `plain` has them: any case, without spaces, `_` and `-`."""
@@ -22,9 +26,19 @@ _LONGEST: Final = 1000
 """Of a name so many characters are looked at: what is longer is a text that may have 10 MB."""
 
 
+_UNSEEN: Final = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
+"""What no one sees: marks of direction, joiners, soft hyphens, byte order marks."""
+_WRITTEN_DIFFERENTLY: Final = re.compile(rf"[\s_?¿:*{_UNSEEN}-]+")
+
+
 def plain(name: str) -> str:
     """A column's name without what people write differently."""
-    return re.sub(r"[\s_\ufeff\u200b?:*-]+", "", name[:_LONGEST]).casefold()
+    return _WRITTEN_DIFFERENTLY.sub("", normalize("NFKC", name[:_LONGEST])).casefold()
+
+
+def shown(columns: Iterable[str]) -> str:
+    """Names of columns as one line for people."""
+    return ", ".join(" ".join(name.split()) for name in columns)
 
 
 def is_question(name: str) -> bool:
@@ -47,7 +61,7 @@ def question_column(columns: Sequence[str], wanted: str | None, name: str) -> st
             )
         return columns[0]
     which = "several columns could hold" if found else "no column is known to hold"
-    raise UnclearError(f"{name}: {which} the question; name one with --column: {', '.join(columns)}")
+    raise UnclearError(f"{name}: {which} the question; name one with --column: {shown(found or columns)}")
 
 
 def id_column(columns: Sequence[str], wanted: str | None, question: str) -> str | None:
@@ -78,4 +92,4 @@ def existing(columns: Sequence[str], wanted: str, option: str) -> str:
     alike = [column for column in columns if plain(column) == plain(wanted)]
     if len(alike) == 1:
         return alike[0]
-    raise UnclearError(f"{option}: there is no column {wanted!r}; there are: {', '.join(columns)}")
+    raise UnclearError(f"{option}: there is no column {wanted!r}; there are: {shown(columns)}")

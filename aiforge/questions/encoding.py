@@ -37,6 +37,7 @@ _OTHERS: Final = (
 )
 _PAGE: Final = re.compile(rb"\s*<(?:!doctype|html|head|meta|body|table|tr|\?xml)[\s>]", re.IGNORECASE)
 _HIGH: Final = re.compile(rb"[\x80-\xff]+")
+_ASCII_LETTERS: Final = re.compile(rb"[A-Za-z]+")
 _ODD: Final = re.compile(
     rb"[A-Za-z\x9a\x9e\xc0-\xff][\x80\x82-\x84\x86-\x89\x8b\x93-\x95\x98\x99\x9b\xa1-\xac\xae-\xb3\xb5\xb6\xb8-\xbf\xd7\xf7]+[a-z]"
     rb"|(?<![0-9])[\x80\x86\x87][a-z]|[\xbc-\xbe][a-z]{4}|[a-z]\xa7(?![A-Za-z0-9])|[\x88\x98\xa4]|(?<![A-Za-z0-9])[\xb2\xb3\xb9][a-z\xdf-\xff]"
@@ -54,22 +55,15 @@ _NO_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _UNDEFINED: Final = re.compile(rb"[\x81\x8d\x8f\x90\x9d]|(?<![A-Za-z])\xff")
 _LONGEST_RUN: Final = 3
 _MOST_HIGH: Final = 0.3
-_OFFERED: Final = (
-    "cp1252",
-    "cp1250",
-    "cp1254",
-    "cp1257",
-    "cp1251",
-    "cp1253",
-    "mac-roman",
-    "cp850",
-    "shift_jis",
-)
-_ALIKE: Final = frozenset(_OFFERED[:4])
+_LATIN: Final = ("cp1252", "cp1250", "cp1254", "cp1257", "mac-roman", "cp850")
+_OTHER_SCRIPTS: Final = (
+    "cp1251", "koi8-r", "cp1253", "cp1255", "cp1256", "cp874", "cp932", "gb18030", "cp949", "cp950",
+)  # fmt: skip
+"""Offered where many letters are beyond ASCII."""
+_ALIKE: Final = frozenset(_LATIN[:4])
 _FEW: Final = 0.02
 _SHOWN_BEFORE: Final = 20
 _SHOWN: Final = 60
-_MOST: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +131,10 @@ def detect(path: Path, name: str) -> Encoding:
         if _is_western(_as_latin_9(file)):
             return LATIN_9
         file.seek(0)
-        if not any(_holds_utf_8(run) for piece in _whole_lines(file) for run in set(_HIGH.findall(piece))):
-            file.seek(0)
-            raise _unclear(file, name)
-        return UTF_8
+        if _is_broken_utf_8(file):
+            return UTF_8
+        file.seek(0)
+        raise _unclear(file, name)
 
 
 def must_be_text_file(path: Path, name: str) -> None:
@@ -181,12 +175,21 @@ def _readings(line: bytes) -> dict[str, str]:
     found = next(_HIGH.finditer(line))
     part = line[max(0, found.start() - _SHOWN_BEFORE) :][:_SHOWN].strip()
     readings: dict[str, str] = {}
-    for codec in _OFFERED:
+    for codec in _offered(part):
         with suppress(UnicodeDecodeError):
-            text = part.decode(codec)
-            if len(readings) < _MOST and not _NO_TEXT.search(text):
+            # Incrementally, because the part may end within a character.
+            text = codecs.getincrementaldecoder(codec)().decode(part)
+            if not _NO_TEXT.search(text):
                 readings.setdefault(text, codec)
     return readings
+
+
+def _offered(part: bytes) -> tuple[str, ...]:
+    runs = [len(run) for run in _HIGH.findall(part)]
+    letters = sum(map(len, _ASCII_LETTERS.findall(part)))
+    if sum(runs) > 2 * letters:
+        return _OTHER_SCRIPTS
+    return _LATIN + _OTHER_SCRIPTS if sum(runs) > letters or max(runs) >= _LONGEST_RUN else _LATIN
 
 
 def _without_a_mark(head: bytes) -> Encoding | None:
@@ -247,9 +250,23 @@ def _is_western(pieces: Iterable[bytes]) -> bool:
 
 
 def _holds_utf_8(run: bytes) -> bool:
-    return any(
-        ord(letter) < 0xDC80 or ord(letter) > 0xDCFF for letter in run.decode("utf-8", "surrogateescape")
-    )
+    return _not_utf_8(run) < len(run)
+
+
+def _not_utf_8(run: bytes) -> int:
+    """How many of these bytes belong to no character of UTF-8."""
+    return sum("\udc80" <= letter <= "\udcff" for letter in run.decode("utf-8", "surrogateescape"))
+
+
+def _is_broken_utf_8(file: BinaryIO) -> bool:
+    """Whether of the bytes beyond ASCII most are UTF-8. In the code pages of Asia some are, by chance."""
+    good = bad = 0
+    for piece in _whole_lines(file):
+        for run, count in Counter(_HIGH.findall(piece)).items():
+            wrong = _not_utf_8(run)
+            good += count * (len(run) - wrong)
+            bad += count * wrong
+    return good > bad
 
 
 def _as_latin_9(file: BinaryIO) -> Iterator[bytes]:

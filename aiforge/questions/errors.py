@@ -34,10 +34,11 @@ class BadRow(Exception):
 
 
 class Problems:
-    """The bad lines of one file, named up to a limit and counted beyond it, and how many are comments."""
+    """The bad lines of one file, named up to a limit and counted beyond it, and how many are comments or its
+    header again."""
 
     def __init__(self) -> None:
-        self.count = self.comments = 0
+        self.count = self.comments = self.headers = 0
         self._named: list[tuple[int, str]] = []
 
     def add(self, line: int, what: str) -> None:

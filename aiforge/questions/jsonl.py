@@ -55,6 +55,8 @@ def must_be_lines(file: TextFile, name: str) -> None:
 def _object_of(line: str) -> dict[str, Any]:
     try:
         value = _decode(line)
+    except json.JSONDecodeError as error:
+        raise BadRow(f"is not JSON: {error.msg} at character {error.colno}") from None
     except (ValueError, RecursionError) as error:
         raise BadRow(f"is not JSON: {error}") from None
     if isinstance(value, str):

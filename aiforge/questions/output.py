@@ -81,6 +81,10 @@ class Output:
             self._put(self._shape.header)
             return
         self._shape = there
+        final = self._final_shape.columns
+        beside = tuple(name for name in there.columns if name not in final)
+        # Somebody's notes, perhaps: what stands there stays.
+        self._final_shape = replace(self._final_shape, columns=(*final, *beside))
         self._is_in_order = False
         with path.open("rb") as file:
             file.seek(len(there.header))
@@ -228,6 +232,11 @@ class Output:
         return target if found else None
 
 
+def real(path: Path) -> Path:
+    """Where a file is that a name leads to; a link that leads in a circle is itself."""
+    return Path(os.path.realpath(path))
+
+
 def errors_file(path: Path) -> Path:
     """Where what failed stands once more, beside an output and in its format."""
     return path.with_name(f"{path.stem}.errors{path.suffix}")
@@ -254,7 +263,7 @@ def replacing(path: Path, like: Path | None = None) -> Iterator[IO[bytes]]:
 
     A link stays one; who may read the file is kept, or is as of the file that it is to be `like`.
     """
-    path = path.resolve()
+    path = real(path)
     model = path if like is None else like
     beside = path.with_name(f".{path.name}.part")
     try:

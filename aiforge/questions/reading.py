@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from aiforge.questions import jsonl, table, template
-from aiforge.questions.columns import conversation_column, id_column, question_column
+from aiforge.questions.columns import conversation_column, id_column, question_column, shown
 from aiforge.questions.encoding import (
     LATIN_9,
     PIECE,
@@ -107,6 +107,11 @@ def format_of(name: str) -> Format | None:
         raise UnclearError(f"{name}: name it .jsonl, .csv or .tsv, so that its format is known") from None
 
 
+def has_tabs(name: str) -> bool:
+    """Whether a file's name promises tabs between cells."""
+    return name.lower().endswith(".tsv")
+
+
 @contextmanager
 def opened(name: str, choices: Choices = NO_CHOICES) -> Iterator[Questions]:
     """A file of questions, or stdin for `-`, checked to its last line.
@@ -119,13 +124,16 @@ def opened(name: str, choices: Choices = NO_CHOICES) -> Iterator[Questions]:
             raise UnclearError(f"{name}: no such file")
         if not path.is_file():
             raise UnclearError(f"{name}: is no file; what comes from elsewhere is read from stdin with -")
-        must_be_text_file(path, name)
-        yield _checked(name, path, format_of(name), choices)
+        shown_name = "stdin" if name == "-" else name
+        must_be_text_file(path, shown_name)
+        yield _checked(shown_name, path, format_of(name), choices)
 
 
 @contextmanager
 def _spooled() -> Iterator[Path]:
-    """Stdin in a file, because it is read more than once."""
+    """Stdin in a file, because it is read more than once. Raises UnclearError where there is none."""
+    if sys.stdin is None:
+        raise UnclearError("stdin: is closed")
     with tempfile.NamedTemporaryFile(prefix="aiforge-") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, PIECE)
         file.flush()
@@ -147,7 +155,7 @@ def _checked(name: str, path: Path, format_: Format | None, choices: Choices) ->
         jsonl.must_be_lines(file, name)
         columns, beside = _json_columns(file)
     else:
-        delimiter = "\t" if choices.delimiter is None and name.lower().endswith(".tsv") else choices.delimiter
+        delimiter = "\t" if choices.delimiter is None and has_tabs(name) else choices.delimiter
         layout = table.layout(file, Wanted(choices.column, delimiter, choices.header), name)
         columns, beside = (list(layout.columns) if layout else []), []
     if not columns and not beside and (choices.column is None or layout is None):
@@ -226,10 +234,10 @@ def _check(questions: Questions, stamp: tuple[int, int], encoding: Encoding) -> 
         raise BadLinesError(f"{questions.name}: there is no question in it")
     file = replace(questions.file, stamp=stamp)
     found = replace(questions, file=file, count=count, extra=tuple(extra), conversations=conversations)
-    return replace(found, note=_note(found, encoding, problems.comments))
+    return replace(found, note=_note(found, encoding, problems))
 
 
-def _note(questions: Questions, encoding: Encoding, comments: int) -> str:
+def _note(questions: Questions, encoding: Encoding, passed: Problems) -> str:
     count, extra = questions.count, questions.extra
     told = [f"{count} question{'s' * (count > 1)}", encoding.label]
     if encoding in (WINDOWS_1252, LATIN_9):
@@ -241,8 +249,9 @@ def _note(questions: Questions, encoding: Encoding, comments: int) -> str:
             told.append("no header")
         if layout.skipped:
             told.append(f"{layout.skipped} row{'s' * (layout.skipped > 1)} above skipped")
-        if comments:
-            told.append(f"{comments} comment{'s' * (comments > 1)} skipped")
+        for number, what in ((passed.comments, "comment"), (passed.headers, "repeated header")):
+            if number:
+                told.append(f"{number} {what}{'s' * (number > 1)} skipped")
     if not questions.chats:
         told.append(f"question from {form.column!r}")
     if questions.chats:
@@ -252,6 +261,5 @@ def _note(questions: Questions, encoding: Encoding, comments: int) -> str:
     if questions.conversations:
         told.append(f"conversation from {form.conversation_column!r}")
     if extra:
-        told.append(f"carried along: {', '.join(extra)}")
-    source = "stdin" if questions.name == "-" else questions.name
-    return f"{source}: {'; '.join(told)}"
+        told.append(f"carried along: {shown(extra)}")
+    return f"{questions.name}: {'; '.join(told)}"

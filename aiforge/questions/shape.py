@@ -88,14 +88,14 @@ def carried_names(names: Sequence[str]) -> dict[str, str]:
     return {name: CARRIED + name if name in COLUMNS or name.startswith(CARRIED) else name for name in names}
 
 
-def shape_for(questions: Questions, format_: Format | None) -> Shape:
-    """What an output of these questions looks like: CSV of UTF-8 with the input's delimiter, and with a
-    byte order mark where the input had one or was in an encoding that cannot hold every answer."""
+def shape_for(questions: Questions, format_: Format | None, *, tabs: bool = False) -> Shape:
+    """What an output of these questions looks like: CSV of UTF-8 with `tabs` or the input's delimiter, and
+    with a byte order mark where the input had one or was in an encoding that cannot hold every answer."""
     format_ = format_ or questions.format
     if format_ == "jsonl":
         return Shape("jsonl")
     layout = questions.table
-    delimiter = layout.delimiter if layout and layout.delimiter != NO_DELIMITER else ","
+    delimiter = "\t" if tabs else layout.delimiter if layout and layout.delimiter != NO_DELIMITER else ","
     columns = (*COLUMNS, *carried_names(questions.extra).values())
     return Shape("csv", columns, delimiter, mark=questions.file.encoding.codec not in {"utf-8", "ascii"})
 

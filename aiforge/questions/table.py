@@ -35,6 +35,8 @@ class Layout:
     header_line: int | None
     skipped: int = 0
     """Title and comment rows above the header."""
+    unnamed: frozenset[str] = frozenset()
+    """Columns that have no name in the file: where they are blank, they are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class _Reading:
     delimiter: str
     rows: list[_Row]
     header: int | None
+    broken: tuple[int, str] | None = None
+    """The first line that is no CSV, and why."""
 
     @property
     def width(self) -> int:
@@ -91,18 +95,28 @@ def layout(file: TextFile, wanted: Wanted, name: str) -> Layout | None:
         _read(lines, first, each, wanted)
         for each in ([delimiter] if delimiter else [*DELIMITERS, NO_DELIMITER])
     ]
-    readings = [each for each in readings if each.rows]
-    if not readings:
-        return None
-    chosen = readings[0] if delimiter else _choose(readings, name)
-    return _layout(chosen, wanted, name)
+    readable = [each for each in readings if each.rows]
+    chosen = None
+    if readable:
+        chosen = readable[0] if delimiter else _choose(readable, name)
+    _must_not_begin_broken(chosen or readings[0], name)
+    return _layout(chosen, wanted, name) if chosen else None
+
+
+def _must_not_begin_broken(reading: _Reading, name: str) -> None:
+    """What stands in place of a header that cannot be read is none."""
+    first = reading.rows[0].line if reading.rows else None
+    if reading.broken and reading.header is None and (first is None or first > reading.broken[0]):
+        problems = Problems()
+        problems.add(*reading.broken)
+        raise problems.error(name)
 
 
 def _head(file: TextFile) -> tuple[list[str], int]:
     lines: list[str] = []
     size = 0
     for _, line in islice(file.lines(), _HEAD_LINES):
-        lines.append(line)
+        lines.append(line.removeprefix("\ufeff"))
         size += len(line)
         if size > _HEAD_CHARACTERS:
             break
@@ -113,6 +127,7 @@ def _read(lines: Sequence[str], first: int, delimiter: str, wanted: Wanted) -> _
     reader = csv.reader(iter(lines), delimiter=delimiter)
     rows: list[_Row] = []
     blanks: set[int] = set()
+    broken: tuple[int, str] | None = None
     start = first
     csv.field_size_limit(LONGEST_RECORD)
     while True:
@@ -120,8 +135,9 @@ def _read(lines: Sequence[str], first: int, delimiter: str, wanted: Wanted) -> _
             cells = next(reader)
         except StopIteration:
             break
-        except csv.Error:
+        except csv.Error as error:
             cells = []
+            broken = broken or (start, _csv_problem(error))
         row = _Row(start, first + reader.line_num, cells)
         if row.filled:
             rows.append(row)
@@ -129,13 +145,17 @@ def _read(lines: Sequence[str], first: int, delimiter: str, wanted: Wanted) -> _
             blanks.add(len(rows))
         start = row.next_line
     header = _header(rows, blanks, wanted) if wanted.header else None
-    return _Reading(delimiter, rows, header)
+    return _Reading(delimiter, rows, header, broken)
 
 
 def _header(rows: Sequence[_Row], blanks: set[int], wanted: Wanted) -> int | None:
-    """The first row that names a column of questions, below nothing but titles and comments."""
+    """The first row that names a column of questions, below nothing but titles and comments.
+
+    One above a fuller row that names a column, too, is a title over several columns.
+    """
+    named = [any(_is_named(cell, wanted.column) for cell in row.cells) for row in rows]
     for index, row in enumerate(rows):
-        if any(_is_named(cell, wanted.column) for cell in row.cells):
+        if named[index] and not (any(named[index + 1 : index + 2]) and row.filled < rows[index + 1].filled):
             above = [other for other in rows[:index] if not other.is_comment]
             apart = (
                 index in blanks and (row.filled > 1 or len(above) == 1) and not any(map(_is_said, row.cells))
@@ -178,16 +198,22 @@ def _layout(reading: _Reading, wanted: Wanted, name: str) -> Layout:
             columns = tuple(str(number + 1) for number in range(len(rows[index].cells)))
             return Layout(reading.delimiter, columns, rows[index].line, None, index)
     row = rows[index]
-    return Layout(reading.delimiter, _names(row, name), row.next_line, row.line, index)
+    columns = _names(row, name)
+    unnamed = frozenset(column for column, cell in zip(columns, row.cells, strict=True) if not cell.strip())
+    return Layout(reading.delimiter, columns, row.next_line, row.line, index, unnamed)
 
 
 def _names(row: _Row, name: str) -> tuple[str, ...]:
-    columns = [cell.strip() or f"column {number}" for number, cell in enumerate(row.cells, start=1)]
+    columns = _named(row.cells)
     if len(set(columns)) < len(columns):
         problems = Problems()
         problems.add(row.line, f"has the column {twice(columns)!r} twice")
         raise problems.error(name)
     return tuple(columns)
+
+
+def _named(cells: Sequence[str]) -> list[str]:
+    return [cell.strip() or f"column {number}" for number, cell in enumerate(cells, start=1)]
 
 
 def _is_bare(rows: Sequence[_Row], name: str) -> bool:
@@ -212,10 +238,12 @@ def _is_said(cell: str) -> bool:
 
 
 def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line numbers and rows below the header; comments and rows without any text are left out."""
+    """Line numbers and rows below the header; comments, rows without any text and headers that stand there
+    again, as where files were put together, are left out."""
     below = _Below(file, table.first_line, problems)
     reader = csv.reader(below, delimiter=table.delimiter, strict=True)
     csv.field_size_limit(2 * LONGEST_RECORD)
+    is_markdown = False
     while True:
         below.begin()
         try:
@@ -223,9 +251,12 @@ def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[in
             must_be_text("".join(below.record), file.encoding)
             if _is_rule(cells):
                 problems.comments += 1
+                is_markdown = True
+            elif len(cells) > 1 and table.header_line is not None and _named(cells) == list(table.columns):
+                problems.headers += 1
             elif any(cell.strip() for cell in cells):
                 _must_fit(cells, table, below.record)
-                yield below.start, dict(zip(table.columns, cells, strict=False))
+                yield below.start, _row(cells, table, is_padded=is_markdown)
         except StopIteration:
             return
         except csv.Error as error:
@@ -234,6 +265,12 @@ def rows(file: TextFile, table: Layout, problems: Problems) -> Iterator[tuple[in
             problems.add(below.start, str(error))
             if below.overflowed:
                 return
+
+
+def _row(cells: Sequence[str], table: Layout, *, is_padded: bool) -> dict[str, str]:
+    """`is_padded` is a table of Markdown, where spaces around a cell are no part of it."""
+    whole = zip(table.columns, map(str.strip, cells) if is_padded else cells, strict=False)
+    return {column: cell for column, cell in whole if column not in table.unnamed or cell.strip()}
 
 
 def _is_rule(cells: Sequence[str]) -> bool:
@@ -271,6 +308,7 @@ class _Below:
             number, line = next(self._lines)
         if not self.record:
             self.start = number
+            line = line.removeprefix("\ufeff")
         self.record.append(line)
         self._size += len(line)
         if self._size > LONGEST_RECORD or len(self.record) > MOST_LINES:
@@ -284,7 +322,8 @@ class _Below:
 def _must_fit(cells: Sequence[str], table: Layout, record: Iterable[str]) -> None:
     wide = len(table.columns)
     if len(cells) < wide or any(cell.strip() for cell in cells[wide:]):
-        raise BadRow(f"has {len(cells)} cells where the header has {wide}")
+        have = f"{len(cells)} cell{'s' * (len(cells) != 1)}"
+        raise BadRow(f"has {have} where the header has {wide}")
     if f'{table.delimiter} "' in "".join(record) and any(
         re.match(r'\s+".*"\s*\Z', cell, re.DOTALL) for cell in cells
     ):

@@ -62,6 +62,7 @@ def shell(room: Room, api: str) -> Shell:
 
 
 def test_a_batch_is_posted_and_steered(shell: Shell) -> None:
+    assert shell.run("batch", "ls").err == "no batches\n"
     first = shell.run(
         "batch", "submit", "faq.csv", "--dedupe", "--max-cost", "2.5", "--metadata", "team=night"
     )
@@ -203,6 +204,8 @@ def test_a_batch_is_watched_fetched_and_forgotten(shell: Shell, room: Room, work
     lines = [json.loads(line) for line in (room.folder / "out.jsonl").read_text().splitlines()]
     assert [line["custom_id"] for line in lines] == ["n0", "n1", "n2"]
     assert shell.run("batch", "export", name, "-o", "table.csv").code == 0
+    assert shell.run("batch", "export", name, "-o", "table.tsv").code == 0
+    assert (room.folder / "table.tsv").read_text().startswith("index\tid\tstatus\t")
     said = [line["response"]["body"]["choices"][0]["message"]["content"] for line in lines]
     assert [row["answer"] for row in table(room.folder / "table.csv")] == said
 

@@ -101,6 +101,7 @@ def test_the_cap_holds_over_all_commands_of_a_run_and_a_higher_one_goes_on(
     provider.when("question", Reply(chunks=["ok"], usage=Usage(100, 1000)))
     capped = desk.run(*command, "--max-cost", "0.0015", AIFORGE_API_URL=api)
     assert capped.code == 1, capped
+    assert "none was asked to the end; the same command asks again (after --max-cost, with a" in capped.err
     calls = len(provider.calls)
     assert 0 < calls < 4
     assert {row["error_class"] for row in table(desk.folder / "out.csv")[calls:]} == {"budget_exceeded"}

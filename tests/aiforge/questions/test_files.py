@@ -261,9 +261,7 @@ BAD = {
         b'{"custom_id": "a", "q": "x"}\n{"custom_id": "a", "q": "y"}\n',
         says="line 2 'custom_id' 'a' stands in line 1 already",
     ),
-    "missing cells": Case(
-        "a.csv", b"id,question\n1\n2,x\n", says="line 2 has 1 cells where the header has 2"
-    ),
+    "missing cells": Case("a.csv", b"id,question\n1\n2,x\n", says="line 2 has 1 cell where the header has 2"),
     "more cells": Case(
         "a.csv", b"id,question\n1,Well, hello\n", says="line 2 has 3 cells where the header has 2"
     ),

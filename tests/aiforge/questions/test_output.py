@@ -314,6 +314,19 @@ def test_a_continued_output_keeps_its_link_and_who_may_read_it(tmp_path: Path, s
     assert sorted(path.name for path in (tmp_path / "real").iterdir()) == [real.name]
 
 
+def test_a_column_that_somebody_has_added_stays(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    with opened(put(tmp_path, "a.csv", b"id,question\n1,a?\n")) as found:
+        answer(target, found)
+    header, row = target.read_text().splitlines()
+    target.write_text(f"{header},checked by\n{row},me\n")
+    with opened(put(tmp_path, "a.csv", b"id,question,lang\n2,b?,en\n1,a?,en\n")) as found:
+        assert answer(target, found) == ["2"]
+    with target.open(newline="") as file:
+        rows = [(row["id"], row["lang"], row["checked by"]) for row in csv.DictReader(file)]
+    assert rows == [("2", "en", ""), ("1", "en", "me")]
+
+
 @SUFFIXES
 def test_nothing_is_written_before_there_is_a_row(tmp_path: Path, suffix: str) -> None:
     target = tmp_path / f"out{suffix}"
