@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from genai_prices import data_snapshot
 
-from aiforge.core.custom import registered_names
+from aiforge.core.custom import provider_names
 from aiforge.core.pricing import FREE, Price, list_price
 from aiforge.core.router import DEFAULT_MODELS, QUALITIES, TIERS, own_price
 from aiforge.core.settings import AIForgeSettings
@@ -43,7 +43,7 @@ def list_models(provider: str | None = None, *, settings: AIForgeSettings | None
     ConfigError on an unknown provider.
     """
     settings = settings or AIForgeSettings.load()
-    known = {*LISTED, *DEFAULT_MODELS, "ollama", "bedrock", settings.PROVIDER, *registered_names()}
+    known = {settings.PROVIDER, *provider_names()}
     if provider is not None and provider not in known:
         raise ConfigError(f"unknown provider {provider!r} (one of {', '.join(sorted(known))})")
     found = {(info.provider, info.model): info for info in _listed()}

@@ -25,7 +25,14 @@ from aiforge.core.pricing import Price, price, price_list
 from aiforge.core.providers import complete
 from aiforge.core.recorder import Recorder
 from aiforge.core.retry import pause_before_retry
-from aiforge.core.tokens import BYTES_PER_TOKEN, LONGEST_ANSWER, USUAL_ANSWER, estimate_usage, usual_answer
+from aiforge.core.tokens import (
+    BYTES_PER_TOKEN,
+    LONGEST_ANSWER,
+    MOST_TOKENS,
+    USUAL_ANSWER,
+    estimate_usage,
+    usual_answer,
+)
 from aiforge.core.types import (
     AIForgeError,
     APITimeoutError,
@@ -248,7 +255,8 @@ class _Call:
         body = _bounds(self._request.body)
         answer = LONGEST_ANSWER if body.tokens is None else body.tokens
         choices = body.n if isinstance(body.n, int) else 1
-        return Usage(self._estimate("").input_tokens, answer * max(1, choices), estimated=True)
+        longest = min(answer * max(1, choices), MOST_TOKENS)
+        return Usage(self._estimate("").input_tokens, longest, estimated=True)
 
     def _settle(self, outcome: Outcome, usage: Usage, code: str | None = None) -> None:
         self.usage = usage

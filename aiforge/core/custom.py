@@ -59,19 +59,19 @@ def register_provider(name: str, factory: Factory, *, default_model: str = DEFAU
     _registered[name] = CustomProvider(factory, default_model)
 
 
-def registered_names() -> tuple[str, ...]:
-    """Providers that this process registered or has installed."""
-    return tuple(sorted({*_registered, *_installed()}))
+def provider_names() -> tuple[str, ...]:
+    """The built-in providers, and those that this process registered or has installed."""
+    return (*BUILT_IN, *sorted({*_registered, *_installed()}))
 
 
 def check_provider_name(name: str) -> None:
     """Raises ConfigError on what is no provider's name and no path; loads nothing."""
-    if name not in (*BUILT_IN, *registered_names()) and not _PATH.fullmatch(name):
+    if name not in provider_names() and not _PATH.fullmatch(name):
         raise unknown_provider(name)
 
 
 def unknown_provider(name: str) -> ConfigError:
-    names = (*BUILT_IN, *registered_names())
+    names = provider_names()
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return ConfigError(f"unknown provider {name!r}{hint} (one of {', '.join(names)})")

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from langchain_core.language_models import BaseChatModel
 
-from aiforge.core.custom import BUILT_IN, registered_names, unknown_provider
+from aiforge.core.custom import provider_names, unknown_provider
 from aiforge.core.gate import Gate, Place
 from aiforge.core.openai_chat.transport import Transport
 from aiforge.core.pricing import Price
@@ -27,8 +27,6 @@ from aiforge.core.types import ConfigError, ProviderError
 TIER: Final = "tier:"
 PATIENCE: Final = 5.0
 """Seconds for which somebody else is not asked yet, when a model takes no calls for now."""
-
-Create: TypeAlias = Callable[[AIForgeSettings, str], BaseChatModel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Fallbacks:
         self._transport = transport
         self._prices = own_prices(settings)
         for name in settings.ENDPOINTS:
-            if name in (*BUILT_IN, *registered_names()):
+            if name in provider_names():
                 raise ConfigError(f"{PREFIX}ENDPOINTS: {name!r} is the name of a provider; choose another")
         made: dict[str, Route] = {}
         for text in {text for routes in settings.FALLBACKS.values() for text in routes}:
@@ -80,7 +78,7 @@ class Fallbacks:
         provider, slash, name = text.partition("/")
         if slash and provider in settings.ENDPOINTS:
             return self._at(provider, _named(name))
-        if slash and provider in (settings.PROVIDER, *BUILT_IN, *registered_names()):
+        if slash and provider in (settings.PROVIDER, *provider_names()):
             elsewhere = settings.model_copy(update={"PROVIDER": provider})
             if provider == "openai" != settings.PROVIDER and settings.OPENAI_API_KEY is None:
                 raise ConfigError("its key is missing; set OPENAI_API_KEY")

@@ -29,7 +29,7 @@ from aiforge.core.deltas import (
 from aiforge.core.foreign_errors import translated
 from aiforge.core.texts import encodable
 from aiforge.core.tokens import believed, estimate_usage
-from aiforge.core.types import AIForgeError, APITimeoutError, ConfigError, Usage
+from aiforge.core.types import AIForgeError, APITimeoutError, ConfigError, ProviderError, Usage
 
 _FINISH_KEYS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 _FINISH_WORDS: Final = {
@@ -79,16 +79,25 @@ class ForeignChat(DeltaChat):
         output: list[str] = []
         called = False
         limit = self.limits.first_token
-        while (chunk := await _next(chunks, limit, self.inner)) is not None:
-            for delta in _deltas(chunk):
-                limit = self.limits.token
-                called = called or isinstance(delta, ToolCallDelta)
-                output.append(delta.text if isinstance(delta, TextDelta) else delta.arguments)
-                yield delta
-            if chunk.usage_metadata:
-                usage = (usage or Usage()) + _usage(chunk.usage_metadata)
-            finish = _finish(chunk) or finish
-        yield UsageDelta(believed(usage) or estimate_usage(request.messages, request.tools, "".join(output)))
+        failure: ProviderError | None = None
+        try:
+            while (chunk := await _next(chunks, limit, self.inner)) is not None:
+                for delta in _deltas(chunk):
+                    limit = self.limits.token
+                    called = called or isinstance(delta, ToolCallDelta)
+                    output.append(delta.text if isinstance(delta, TextDelta) else delta.arguments)
+                    yield delta
+                if chunk.usage_metadata:
+                    usage = (usage or Usage()) + _usage(chunk.usage_metadata)
+                finish = _finish(chunk) or finish
+        except ProviderError as error:
+            failure = error
+        known, seen = believed(usage), estimate_usage(request.messages, request.tools, "".join(output))
+        if failure is not None:
+            if known is not None:
+                yield UsageDelta(_at_least(known, seen))
+            raise failure
+        yield UsageDelta(known or seen)
         yield FinishDelta(finish or ("tool_calls" if called else "stop"))
 
     async def _completed(self, request: CallRequest) -> Completion:
@@ -236,13 +245,23 @@ def _usage(reported: UsageMetadata) -> Usage:
     details: Mapping[str, Any] = reported.get("input_token_details") or {}
     # Anthropic's package splits what was written to the cache by how long it is kept.
     written = [details.get(key) or 0 for key in details if key == "cache_creation" or "ephemeral" in key]
+    output: Mapping[str, Any] = reported.get("output_token_details") or {}
     return Usage(
         input_tokens=reported["input_tokens"],
         output_tokens=reported["output_tokens"],
         cached_tokens=details.get("cache_read") or 0,
         cache_write_tokens=sum(written),
-        reasoning_tokens=(reported.get("output_token_details") or {}).get("reasoning") or 0,
+        reasoning_tokens=output.get("reasoning") or 0,
+        input_audio_tokens=details.get("audio") or 0,
+        output_audio_tokens=output.get("audio") or 0,
     )
+
+
+def _at_least(known: Usage, seen: Usage) -> Usage:
+    """Of a call that broke off: some providers report the input ahead, and the answer only at its end."""
+    if seen.output_tokens <= known.output_tokens:
+        return known
+    return msgspec.structs.replace(known, output_tokens=seen.output_tokens, estimated=True)
 
 
 def _finish(message: AIMessage) -> str | None:

@@ -33,8 +33,10 @@ _PRICED_AS: Final = {"bedrock": "aws"}
 """Where the price list has another name for a provider."""
 _SNAPSHOT: Final = re.compile(r"[-@](\d{4}-\d{2}-\d{2}|\d{8})$")
 _PLAIN: Final = frozenset({"input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok"})
-_UNUSED: Final = re.compile(r"audio|image|video|tool|citation|5m|1h|hours|pixels|pages|chars|_kcount$")
-"""Prices of what `Usage` does not count."""
+_UNUSED: Final = re.compile(
+    r"audio|image|video|tool|citation|5m|1h|hours|pixels|pages|chars|(searches|messages)_kcount$"
+)
+"""Prices of what `Usage` does not count, or few calls have."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +92,9 @@ def price(
     listed = _listed(provider, model, int(time.time() // _PRICE_SECONDS))
     if listed is None:
         return None
-    return listed.price.cost(usage) if listed.price is not None else _calculated(listed, usage)
+    spoken = usage.input_audio_tokens or usage.output_audio_tokens
+    plain = None if spoken else listed.price
+    return _calculated(listed, usage) if plain is None else plain.cost(usage)
 
 
 def highest_price(
@@ -172,12 +176,16 @@ def _plain(found: ModelPrice) -> Price | None:
 
 def _calculated(listed: _Listed, usage: Usage) -> Decimal:
     cached = min(usage.cached_tokens, usage.input_tokens)
+    heard = min(usage.input_audio_tokens, usage.input_tokens)
     counted = genai_prices.Usage(
         input_tokens=usage.input_tokens,
         cache_read_tokens=cached,
         cache_write_tokens=min(usage.cache_write_tokens, usage.input_tokens - cached),
         output_tokens=usage.output_tokens,
         output_reasoning_tokens=min(usage.reasoning_tokens, usage.output_tokens),
+        input_audio_tokens=heard,
+        cache_audio_read_tokens=max(0, cached + heard - usage.input_tokens),
+        output_audio_tokens=min(usage.output_audio_tokens, usage.output_tokens),
     )
     exact = calc_price(counted, listed.model, provider_id=listed.provider).total_price
     return exact.quantize(COST_UNIT).normalize() + 0

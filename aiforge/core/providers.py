@@ -21,7 +21,6 @@ from aiforge.core.custom import (
     DEFAULT_MODEL,
     CustomProvider,
     find_provider,
-    registered_names,
     unknown_provider,
 )
 from aiforge.core.delta_chat import DeltaChat
@@ -51,11 +50,6 @@ _PACKAGES: Final = {
 }
 """Google's and Mistral's packages count attempts under that name; Ollama's repeats nothing, and Bedrock's
 is told through botocore."""
-
-
-def provider_names() -> tuple[str, ...]:
-    """All providers that `PROVIDER` can name; it can also hold the path of a factory."""
-    return (*BUILT_IN, *registered_names())
 
 
 def create_model(

@@ -6,15 +6,26 @@ import difflib
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from aiforge.core.names import CONVERSATION_ID, CONVERSATION_WORDS
 from aiforge.core.types import ProviderError
 
 ANY_ERROR: Final = "*"
 _ENDPOINT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """As names of providers are."""
+
+
+def _name(written: str) -> str:
+    if CONVERSATION_ID.fullmatch(written) is None:
+        raise ValueError(f"must be {CONVERSATION_WORDS}")
+    return written
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""Of a tenant or an API key."""
 
 
 class OwnModel(BaseModel):
@@ -65,6 +76,17 @@ class Limit(BaseModel):
     """Calls that are under way at a time."""
     burst_seconds: float = Field(default=0.1, ge=0, le=60)
     """How far ahead of an even pace calls may begin; 60 lets a minute's requests begin at once."""
+
+
+class ApiKey(BaseModel):
+    """What a caller of the service shows, and whose data that opens. Budgets and logs call it by its name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: SecretStr = Field(min_length=1)
+    """What is sent as `Authorization: Bearer`."""
+    tenant: Name = "default"
+    """The owner of all that is read and stored with it; several keys may share one."""
 
 
 class McpServer(BaseModel):

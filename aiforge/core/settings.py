@@ -50,6 +50,7 @@ SERVICE_NAMES: Final = frozenset(
         "API_HOST",
         "API_PORT",
         "API_TOKEN",
+        "API_KEYS",
         "API_URL",
         "READY_FD",
         "ACTION_TIMEOUT_SECONDS",
@@ -357,7 +358,7 @@ def _first_line(error: ValidationError) -> str:
     name = str(first["loc"][0]) if first["loc"] else "settings"
     if not name.startswith(PREFIX) and name != "OPENAI_API_KEY":
         name = PREFIX + name.upper()
-    within = "".join(f"{part}: " for part in first["loc"][1:] if name == f"{PREFIX}ENDPOINTS")
+    within = "".join(f"{part}: " for part in first["loc"][1:])
     text = first["msg"].removeprefix("Value error, ")
     return f"{name}: {within}{text} (got {_shown(name, first['input'])})"
 

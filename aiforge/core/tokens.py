@@ -56,10 +56,18 @@ def believed(usage: Usage | None) -> Usage | None:
     read, written = max(0, usage.cached_tokens), max(0, usage.cache_write_tokens)
     if read + written > usage.input_tokens:
         read = written = 0
-    thought = usage.reasoning_tokens if 0 <= usage.reasoning_tokens <= usage.output_tokens else 0
     return msgspec.structs.replace(
-        usage, cached_tokens=read, cache_write_tokens=written, reasoning_tokens=thought
+        usage,
+        cached_tokens=read,
+        cache_write_tokens=written,
+        reasoning_tokens=_part(usage.reasoning_tokens, usage.output_tokens),
+        input_audio_tokens=_part(usage.input_audio_tokens, usage.input_tokens),
+        output_audio_tokens=_part(usage.output_audio_tokens, usage.output_tokens),
     )
+
+
+def _part(tokens: int, whole: int) -> int:
+    return tokens if 0 <= tokens <= whole else 0
 
 
 def _possible(tokens: int) -> bool:

@@ -136,8 +136,8 @@ class EmptyAnswerError(ProviderError):
 class Usage(msgspec.Struct, frozen=True):
     """Tokens of one provider call or a sum of several.
 
-    `cached_tokens` and `cache_write_tokens` are part of `input_tokens`,
-    `reasoning_tokens` is part of `output_tokens`.
+    `cached_tokens`, `cache_write_tokens` and `input_audio_tokens` are part of `input_tokens`,
+    `reasoning_tokens` and `output_audio_tokens` are part of `output_tokens`.
     `estimated` marks numbers that the provider did not report.
     """
 
@@ -147,6 +147,8 @@ class Usage(msgspec.Struct, frozen=True):
     cache_write_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False
+    input_audio_tokens: int = 0
+    output_audio_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -156,6 +158,8 @@ class Usage(msgspec.Struct, frozen=True):
             self.cache_write_tokens + other.cache_write_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.estimated or other.estimated,
+            self.input_audio_tokens + other.input_audio_tokens,
+            self.output_audio_tokens + other.output_audio_tokens,
         )
 
 

@@ -24,6 +24,8 @@ from aiforge.core.types import (
 
 MAX_TEXT: Final = 2048
 """How much of a provider's own words an error carries, in characters."""
+LONGEST_WAIT: Final = 3_600.0
+"""Seconds after which a model is asked again, however much later its provider says."""
 
 _BY_STATUS: Final[dict[int, type[ProviderError]]] = {
     401: AuthenticationError,
@@ -132,23 +134,19 @@ def error_text(document: object) -> str:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait by `retry-after-ms`, Azure's `x-ms-retry-after-ms` or `retry-after` (seconds or HTTP
-    date); None without any.
+    date), `LONGEST_WAIT` at most; None without any, and where that time is over: then the status says it all.
 
     A date is read against the reply's own `date`, so that a wrong clock here does not matter.
     """
     for name in ("retry-after-ms", "x-ms-retry-after-ms"):
-        milliseconds = _number(headers.get(name))
-        if milliseconds is not None:
-            return milliseconds / 1000
-    value = headers.get("retry-after")
+        if milliseconds := _number(headers.get(name)):
+            return min(milliseconds / 1000, LONGEST_WAIT)
+    value = headers.get("retry-after", "")
     seconds = _number(value)
-    if seconds is not None or value is None:
-        return seconds
-    when = _timestamp(value)
-    if when is None:
-        return None
-    now = _timestamp(headers.get("date", ""))
-    return max(0.0, when - (time.time() if now is None else now))
+    if seconds is None and (when := _timestamp(value)) is not None:
+        now = _timestamp(headers.get("date", ""))
+        seconds = when - (time.time() if now is None else now)
+    return min(seconds, LONGEST_WAIT) if seconds is not None and seconds > 0 else None
 
 
 def _can_repeat(status: int, document: Any, headers: Mapping[str, str]) -> bool | None:

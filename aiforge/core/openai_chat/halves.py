@@ -7,12 +7,28 @@ in a chunk of its own. Such a chunk is no text by itself: its half waits for the
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 from aiforge.core.texts import encodable
 
 _STREAMED: Final = frozenset({"content", "text", "refusal", "arguments"})
 """Fields whose text goes on in the next chunk."""
+_ESCAPES: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""Escapes of JSON, one after the other; the group is half a character without its other half."""
+
+
+def whole(reply: bytes) -> bytes:
+    """A reply as it came, but that what is no character in it becomes U+FFFD: bytes that are no UTF-8, or
+    half of one where the answer had to end."""
+    if not reply.isascii():
+        reply = reply.decode("utf-8", "replace").encode()
+    if b"\\ud" not in reply.lower():
+        return reply
+    return _ESCAPES.sub(lambda found: b"\\ufffd" if found[1] else found[0], reply)
 
 
 def decode(event: bytes) -> Any | None:

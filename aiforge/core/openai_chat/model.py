@@ -19,6 +19,7 @@ from aiforge.core.deltas import (
     UsageDelta,
     assemble,
 )
+from aiforge.core.openai_chat import halves
 from aiforge.core.openai_chat.failures import from_status, from_stream
 from aiforge.core.openai_chat.transport import Limits, Reply, Transport
 from aiforge.core.openai_chat.wire import AnswerReader, failed_response, is_json, request_body
@@ -152,7 +153,7 @@ class OpenAIChat(DeltaChat):
         path = endpoint.removeprefix("/v1")
         reply = await self._post(self.url.replace(CHAT_PATH, path, 1), body, call_id)
         try:
-            said = await reply.read_all()
+            said = halves.whole(await reply.read_all())
         except ProviderError as error:
             raise self._named(error) from None
         finally:

@@ -21,21 +21,29 @@ _NO_TOKENS: Final = -1
 
 
 def _usage(reported: Any) -> Usage | None:
-    """What was reported, zeros included; None if nothing was, or nothing that can be."""
+    """What was reported, zeros included; None if nothing was, or nothing that can be, or one half of it
+    without the total: the other half is not known, which is not zero."""
     if not isinstance(reported, dict):
         return None
-    read, written = (_tokens(reported.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-    if read is None and written is None:
+    read, written, total = (
+        _tokens(reported.get(f"{name}_tokens")) for name in ("prompt", "completion", "total")
+    )
+    known = written if read is None else read
+    rest = None if total is None or known is None else total - known
+    read, written = (rest if count is None else count for count in (read, written))
+    if read is None or written is None:
         return None
     details, output = (_mapping(reported.get(f"{name}_tokens_details")) for name in ("prompt", "completion"))
     cached = _tokens(details.get("cached_tokens")) or _tokens(reported.get("prompt_cache_hit_tokens"))
     return believed(
         Usage(
-            input_tokens=read or 0,
-            output_tokens=written or 0,
+            input_tokens=read,
+            output_tokens=written,
             cached_tokens=cached or 0,
             cache_write_tokens=_tokens(details.get("cache_write_tokens")) or 0,
             reasoning_tokens=_tokens(output.get("reasoning_tokens")) or 0,
+            input_audio_tokens=_tokens(details.get("audio_tokens")) or 0,
+            output_audio_tokens=_tokens(output.get("audio_tokens")) or 0,
         )
     )
 
@@ -334,15 +342,20 @@ def usage_of(body: bytes) -> Usage | None:
 class _Ended(msgspec.Struct):
     status: Any = None
     error: Any = None
+    choices: Any = None
+    output: Any = None
 
 
 def failed_response(body: bytes) -> object | None:
-    """The error of a response that is no answer because the provider gave it up; None for all else."""
+    """The error of a reply that is no answer, because the provider gave it up or has nothing but an error to
+    say; None for all else."""
     try:
         ended = msgspec.json.decode(body, type=_Ended)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return (ended.error or "no text") if ended.status in ("failed", "cancelled") else None
+    if ended.status in ("failed", "cancelled"):
+        return ended.error or "no text"
+    return None if ended.choices or ended.output else ended.error or None
 
 
 def is_json(body: bytes) -> bool:

@@ -120,6 +120,8 @@ class Calls:
         self._recorder = recorder
         self.settled: list[ProviderCall] = []
         self.usage = Usage()
+        self._took: Usage | None = None
+        """Of the latest call; None until it is settled, which one that was never made is not."""
 
     @property
     def route(self) -> Route:
@@ -157,7 +159,7 @@ class Calls:
         failures = 0
         while True:
             place = None if self._gate is None else await self._enter(self._gate, request)
-            reply, held = Reply(), False
+            reply, held, self._took = Reply(), False, None
             try:
                 await self._call(request, reply)
             except ProviderError as error:
@@ -187,8 +189,7 @@ class Calls:
     def _leave(self, place: Place | None, *, ok: bool, error: ProviderError | None = None) -> bool:
         if place is None:
             return False
-        usage = self.settled[-1].usage if self.settled else None
-        return place.leave(ok=ok, error=error, usage=usage)
+        return place.leave(ok=ok, error=error, usage=self._took)
 
     @property
     def _time_left(self) -> float:
@@ -319,6 +320,7 @@ class Calls:
             price_list=price_list(intended.provider, intended.model, self.route.prices),
         )
         self.settled.append(call)
+        self._took = usage
         self.usage += usage
         self._recorder.settle(call)
         if outcome != "aborted" and (usage.input_tokens or usage.output_tokens):

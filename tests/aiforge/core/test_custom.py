@@ -14,7 +14,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from aiforge import ChatAgent, ConfigError, list_models, register_provider
 from aiforge.core import custom
 from aiforge.core.pricing import price
-from aiforge.core.providers import create_model, provider_names
+from aiforge.core.providers import create_model
 from aiforge.core.router import own_prices
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import Usage
@@ -57,7 +57,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_registered_provider_answers_by_name() -> None:
     register_provider("internal_gateway", echo, default_model="small")
-    assert "internal_gateway" in provider_names()
+    assert "internal_gateway" in custom.provider_names()
     assert ChatAgent(provider="internal_gateway").chat("Hi").message == "I am small"
     response = ChatAgent(provider="internal_gateway", MODEL="large").chat("Hi")
     assert (response.message, response.model, response.priced) == ("I am large", "large", False)
@@ -88,7 +88,7 @@ def test_an_entry_point_is_a_provider(package: Path, monkeypatch: pytest.MonkeyP
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: house\nVersion: 1\n")
     (info / "entry_points.txt").write_text(f"[{custom.GROUP}]\nhouse = house_models:gateway\n")
     monkeypatch.setenv("AIFORGE_PROVIDER", "house")
-    assert "house" in provider_names()
+    assert "house" in custom.provider_names()
     assert ChatAgent().chat("Hi").message == "house through the gateway"
 
 

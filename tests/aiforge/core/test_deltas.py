@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from aiforge.core.deltas import AssembledCall, ToolCallDelta, assemble
 
-OBJECTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=3)
 Piece = tuple[int | None, str | None, str | None, str]
 
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
@@ -461,6 +462,26 @@ def test_a_model_of_one_s_own_stays_on_the_loop_that_calls_it() -> None:
         assert seen == [asyncio.get_running_loop()]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("said", "usage"),
+    [("", Usage(70, 1, 5)), ("some words that nobody counted", Usage(70, 8, 5, estimated=True))],
+)
+def test_what_was_reported_before_a_failure_is_not_forgotten(said: str, usage: Usage) -> None:
+    """Some providers report the input with the first event, and the answer with the last."""
+
+    class Breaking(ScriptedModel):
+        async def _astream(self, *_: Any, **__: Any) -> AsyncIterator[ChatGenerationChunk]:
+            reported = UsageMetadata(
+                input_tokens=70, output_tokens=1, total_tokens=71, input_token_details={"cache_read": 5}
+            )
+            yield ChatGenerationChunk(message=AIMessageChunk(content=said, usage_metadata=reported))
+            raise ConnectionResetError("gone")
+
+    heard = asyncio.run(hear(Breaking(replies=["never"])))
+    assert isinstance(heard.error, UnavailableError)
+    assert heard.usages == [usage]
 
 
 @pytest.mark.parametrize(("read", "written"), [(-5, 3), (5, -3), (10**12, 3)])

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from aiforge.core.deltas import assemble
+from aiforge.core.openai_chat import halves
 from aiforge.testing import FakeProvider, Raw, Reply
 from tests.aiforge.core.support import KEY, WEATHER, ask, hear, openai_model
 
@@ -77,3 +78,19 @@ def test_half_a_character_elsewhere_does_no_harm() -> None:
         assert (heard.error, heard.text) == (None, "Hi \ufffd")
         provider.push(Reply(text="Whole."))
         assert asyncio.run(ask(openai_model(provider.url))).text == "Whole."
+
+
+@pytest.mark.parametrize(
+    ("reply", "whole"),
+    [
+        (rb'{"a": "cut \ud83d"}', rb'{"a": "cut \ufffd"}'),
+        (rb'{"a": "\uD83D\uDE00 \uDE00\uD83D"}', rb'{"a": "\uD83D\uDE00 \ufffd\ufffd"}'),
+        (rb'{"a": "\ud83d\ud83d\ude00"}', rb'{"a": "\ufffd\ud83d\ude00"}'),
+        (rb'{"a": "\\ud83d \\\ud83d\n"}', rb'{"a": "\\ud83d \\\ufffd\n"}'),
+        (b'{"a": "caf\xe9"}', '{"a": "caf\ufffd"}'.encode()),
+        ('{"a": "日本😀\u2028", "b": 1e400}'.encode(), '{"a": "日本😀\u2028", "b": 1e400}'.encode()),
+    ],
+)
+def test_of_a_whole_reply_only_what_is_no_character_is_replaced(reply: bytes, whole: bytes) -> None:
+    assert halves.whole(reply) == whole
+    json.dumps(json.loads(whole), ensure_ascii=False).encode()

@@ -158,7 +158,12 @@ def test_unusual_usage_fields(provider: FakeProvider) -> None:
         ({"prompt_tokens": "5.5", "completion_tokens": 3}, None),
         ({"prompt_tokens": "x", "completion_tokens": 3}, None),
         ({"prompt_tokens": 1e300, "completion_tokens": 3}, None),
-        ({"completion_tokens": 3}, Usage(0, 3)),
+        ({"completion_tokens": 3}, None),
+        ({"prompt_tokens": 7}, None),
+        ({"prompt_tokens": 7, "total_tokens": 9}, Usage(7, 2)),
+        ({"completion_tokens": 2, "total_tokens": 9}, Usage(7, 2)),
+        ({"prompt_tokens": 7, "total_tokens": 5}, None),
+        ({"total_tokens": 9}, None),
         ({"prompt_tokens": 7, "completion_tokens": 2, "prompt_cache_hit_tokens": 8}, Usage(7, 2)),
         (
             {
@@ -167,6 +172,19 @@ def test_unusual_usage_fields(provider: FakeProvider) -> None:
                 "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 4},
                 "completion_tokens_details": {"reasoning_tokens": 3},
             },
+            Usage(7, 2),
+        ),
+        (
+            {
+                "prompt_tokens": 7,
+                "completion_tokens": 2,
+                "prompt_tokens_details": {"audio_tokens": 6},
+                "completion_tokens_details": {"audio_tokens": 2},
+            },
+            Usage(7, 2, input_audio_tokens=6, output_audio_tokens=2),
+        ),
+        (
+            {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"audio_tokens": 8}},
             Usage(7, 2),
         ),
         ([], None),

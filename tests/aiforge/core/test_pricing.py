@@ -79,22 +79,34 @@ def test_other_providers_have_prices() -> None:
     assert price("bedrock", "anthropic.claude-3-5-sonnet-20240620-v1:0", Usage(1000, 1000))
 
 
-@pytest.mark.parametrize(
-    "provider",
-    ["openai", "anthropic", "google", "mistral", "aws", "x-ai", "deepseek", "groq", "openrouter"],
-)
-def test_every_model_of_the_list_as_the_list_counts(provider: str) -> None:
-    usage = Usage(input_tokens=1234, output_tokens=567, cached_tokens=89)
-    counted = genai_prices.Usage(input_tokens=1234, output_tokens=567, cache_read_tokens=89)
+def test_every_model_of_the_list_as_the_list_counts() -> None:
+    """Steps by length, prices of a request beside those of its tokens, and whatever else there is."""
+    usage = Usage(input_tokens=300_000, output_tokens=567, cached_tokens=89)
+    counted = genai_prices.Usage(input_tokens=300_000, output_tokens=567, cache_read_tokens=89)
     compared = 0
-    for model in next(listed for listed in providers if listed.id == provider).models:
-        try:
-            listed = genai_prices.calc_price(counted, model.id, provider_id=provider)
-        except (LookupError, ValueError):
-            continue
-        assert price(provider, model.id, usage) == listed.total_price.quantize(COST_UNIT), model.id
-        compared += 1
-    assert compared > 5
+    for provider in providers:
+        for model in provider.models:
+            try:
+                listed = genai_prices.calc_price(counted, model.id, provider_id=provider.id)
+            except (LookupError, ValueError):
+                continue
+            assert price(provider.id, model.id, usage) == listed.total_price.quantize(COST_UNIT), model.id
+            compared += 1
+    assert compared > 1_000
+
+
+def test_audio_has_a_price_of_its_own() -> None:
+    usage = Usage(input_tokens=1_000, output_tokens=100, input_audio_tokens=600, output_audio_tokens=50)
+    counted = genai_prices.Usage(
+        input_tokens=1_000, output_tokens=100, input_audio_tokens=600, output_audio_tokens=50
+    )
+    listed = genai_prices.calc_price(counted, "gpt-audio", provider_id="openai").total_price
+    assert (
+        price("openai", "gpt-audio", usage)
+        == listed
+        > 5 * (price("openai", "gpt-audio", Usage(1_000, 100)) or 0)
+    )
+    assert price("openai", "gpt-4o-mini", usage) == price("openai", "gpt-4o-mini", Usage(1_000, 100))
 
 
 @pytest.mark.parametrize("written", [0, 1, 7_000, 7_001])
@@ -132,6 +144,17 @@ def test_prices_that_are_none(wrong: str) -> None:
 
 
 TOKENS = st.integers(0, 10_000_000)
+
+
+@given(TOKENS, TOKENS, TOKENS, TOKENS, TOKENS)
+def test_whatever_audio_is_reported_has_a_cost(
+    read: int, said: int, cached: int, heard: int, spoken: int
+) -> None:
+    usage = Usage(read, said, min(cached, read), 0, 0, False, min(heard, read), min(spoken, said))
+    for provider, model in (("openai", "gpt-realtime"), ("google", "gemini-2.5-flash")):
+        cost = price(provider, model, usage)
+        assert cost is not None
+        assert cost >= 0
 
 
 @given(TOKENS, TOKENS, TOKENS, TOKENS)

@@ -9,10 +9,11 @@ import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_ollama import ChatOllama
 
+from aiforge.core.custom import provider_names
 from aiforge.core.foreign_chat import ForeignChat
 from aiforge.core.offline import OfflineChat
 from aiforge.core.openai_chat.model import OpenAIChat
-from aiforge.core.providers import create_model, provider_names
+from aiforge.core.providers import create_model
 from aiforge.core.settings import AIForgeSettings
 from aiforge.core.types import ConfigError
 

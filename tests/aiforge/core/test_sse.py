@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from aiforge.core.openai_chat.sse import MAX_EVENT_BYTES, EventReader, EventTooLargeError
 
-NO_LINE_ENDS = "a\u0085b\u2028c\u2029d\x0be\x0cf\x1cg"
-"""Where `str.splitlines` would cut."""
-
 
 def read(*chunks: bytes) -> list[bytes]:
     reader = EventReader()
