@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import Final
 
 from api import errors
-from api.auth import Gate
+from api.auth import Gate, callers
 from api.body_limit import BodyLimit
 from api.edge import Edge
 from api.metrics import Metrics
@@ -64,7 +64,6 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
     for routes in (schedules, usage, providers, system):
         app.include_router(routes.router)
     errors.install(app)
-    token = settings.api_token.get_secret_value() if settings.api_token else None
     # The last one added is the outermost.
     app.add_middleware(
         BodyLimit,
@@ -75,6 +74,6 @@ def create_app(settings: ApiSettings, client: TurnClient) -> Application:
         },
         forms=(files.PATH,),
     )
-    app.add_middleware(Gate, token=token)
+    app.add_middleware(Gate, callers=callers(settings))
     app.add_middleware(Edge, metrics=shared.metrics, log=shared.log)
     return app

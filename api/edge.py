@@ -11,6 +11,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from api.auth import CALLER
 from api.errors import UNEXPECTED, Problem
 from api.metrics import UNMATCHED, Metrics
 from worker.contract.logs import where
@@ -72,6 +73,8 @@ class Edge:
     def _write(self, scope: Scope, route: str, status: int, request_id: bytes, seconds: float) -> None:
         level = 10 if scope["path"] in _QUIET else 20
         fields = {"turn_id": scope[TURN_ID]} if TURN_ID in scope else {}
+        if CALLER in scope and (key := scope[CALLER].api_key) is not None:
+            fields["api_key"] = key
         self._log.log(
             level,
             "request",

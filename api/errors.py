@@ -127,9 +127,14 @@ def _contract(error: ContractError) -> Problem:
     headers = {"Retry-After": "1"} if error.retryable else {}
     if isinstance(error, LimitExceeded) and error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    elif isinstance(error, Conflict | LimitExceeded):
+    if isinstance(error, Conflict) or (isinstance(error, LimitExceeded) and _in_vain(error)):
         headers["x-should-retry"] = "false"
     return Problem(status, error.code, str(error), param=param, headers=headers)
+
+
+def _in_vain(error: LimitExceeded) -> bool:
+    """Whether clients that try again by themselves had better not: money is for people."""
+    return error.money or error.retry_after is None
 
 
 def _validation(request: Request, error: RequestValidationError) -> Problem:

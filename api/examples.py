@@ -49,6 +49,8 @@ _BATCH: Final[dict[str, Any]] = {
         "cache_write_tokens": 0,
         "reasoning_tokens": 0,
         "estimated": False,
+        "input_audio_tokens": 0,
+        "output_audio_tokens": 0,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": 93800,

@@ -32,7 +32,8 @@ _MEANINGS: Final = {
     413: "The body is too long.",
     415: "The body is not uncompressed application/json.",
     422: "An id is malformed.",
-    429: "A budget has no room; `Retry-After` says when it has, `x-should-retry: false` that it never will.",
+    429: "A budget has no room; `Retry-After` says when it has, `x-should-retry: false` that it never"
+    " will or that it is of money.",
     503: "The store does not answer or is full; nothing was accepted. `Retry-After` says when to come back.",
 }
 _BODIES: Final = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 from fastapi import Header, Path, Query, Request
@@ -20,6 +21,7 @@ FILE: Final = patterns.FILE
 _LONGEST_WAIT: Final = 300
 _NUMBERS: Final = frozenset({int, float})
 _PLAIN: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 ConversationId = Annotated[str, Path(pattern=ID, max_length=128, examples=["user-42"])]
 TurnId = Annotated[str, Path(pattern=TURN, examples=["171f0a93c2d4e5b6a7f809"])]
@@ -68,10 +70,10 @@ async def known_query(request: Request) -> None:
             if name in seen and not any(get_origin(kind) is list for kind in _kinds(known[name].annotation)):
                 raise Problem(400, "invalid_value", f"{name}: stands here twice", param=name)
             seen.add(name)
-            _check_number(name, known[name], value)
+            _check_form(name, known[name], value)
     for parameter in wanted.header_params:
         for value in request.headers.getlist(parameter.alias):
-            _check_number(parameter.alias, parameter.field_info, value)
+            _check_form(parameter.alias, parameter.field_info, value)
 
 
 def _kinds(annotation: Any) -> set[Any]:
@@ -79,11 +81,15 @@ def _kinds(annotation: Any) -> set[Any]:
     return {annotation, *get_args(annotation)}
 
 
-def _check_number(name: str, info: FieldInfo, value: str) -> None:
-    """Python would also read `1_0`, ` 10` and digits of other scripts."""
-    if not _NUMBERS.isdisjoint(_kinds(info.annotation)) and not _PLAIN.fullmatch(value):
+def _check_form(name: str, info: FieldInfo, value: str) -> None:
+    """Python would also read `1_0`, ` 10` and digits of other scripts; and as a day, without its time zone, a
+    moment that is on another day in UTC, or a number of seconds."""
+    kinds = _kinds(info.annotation)
+    if not _NUMBERS.isdisjoint(kinds) and not _PLAIN.fullmatch(value):
         said = f"{name}: must be {wording.of_parameter(info)}, in plain digits"
         raise Problem(400, "invalid_value", said, param=name)
+    if date in kinds and not _DAY.fullmatch(value):
+        raise Problem(400, "invalid_value", f"{name}: must be {wording.of_parameter(info)}", param=name)
 
 
 def cursor_of(text: str | None) -> tuple[int, str] | None:

@@ -153,8 +153,8 @@ def ledger(page: LedgerPage) -> dict[str, Any]:
 
 
 def row_lines(values: Iterable[BatchRow]) -> bytes:
-    """One JSON object a line."""
-    return b"".join(_encode(row(value)) + b"\n" for value in values)
+    """One JSON object a line, whatever a reader takes for the end of one."""
+    return b"".join(one_line(_encode(row(value))) + b"\n" for value in values)
 
 
 async def streamed(

@@ -26,6 +26,8 @@ _USAGE: Final[dict[str, Any]] = {
     "cache_write_tokens": 0,
     "reasoning_tokens": 0,
     "estimated": False,
+    "input_audio_tokens": 0,
+    "output_audio_tokens": 0,
 }
 _TURN: Final[dict[str, Any]] = {
     "turn_id": "171f0a93c2d4e5b6a7f809",
@@ -156,6 +158,8 @@ class Usage(BaseModel):
     cache_write_tokens: int = Field(description="Part of input_tokens.")
     reasoning_tokens: int = Field(description="Part of output_tokens.")
     estimated: bool
+    input_audio_tokens: int = Field(description="Part of input_tokens.")
+    output_audio_tokens: int = Field(description="Part of output_tokens.")
 
 
 class TurnFailure(BaseModel):

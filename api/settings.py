@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 
+from aiforge.core.setting_types import ApiKey, Name
 from aiforge.core.settings import YAML_FILE, Seconds, read_yaml
 from aiforge.core.types import ConfigError
 from worker.contract.logs import Format, Level
 from worker.contract.settings import ContractSettings
 
 DEFAULT_PORT: Final = 8000
+
+
+def _distinct(keys: dict[str, ApiKey]) -> dict[str, ApiKey]:
+    owners: dict[SecretStr, str] = {}
+    for name, key in keys.items():
+        first = owners.setdefault(key.token, name)
+        if first != name:
+            raise ValueError(f"{first} and {name} have the same token")
+    return keys
 
 
 class ApiSettings(ContractSettings):
@@ -30,7 +40,10 @@ class ApiSettings(ContractSettings):
     api_port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535)
     """0 is any free port; a taken default port moves on, a taken explicit one is an error."""
     api_token: SecretStr | None = None
-    """What callers send as `Authorization: Bearer`; without it only this machine may call."""
+    """What callers send as `Authorization: Bearer`; with neither it nor keys only this machine may call."""
+    api_keys: Annotated[dict[Name, ApiKey], AfterValidator(_distinct)] = Field(default={})
+    """Further tokens by a name that budgets and logs call them, each of a tenant, such as `{"website":
+    {"token": "…", "tenant": "acme"}}`. The token of the setting above may be one of them."""
     api_max_body_bytes: int = Field(default=1024 * 1024, ge=1024)
     """The largest body of every other request."""
     api_max_batch_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
@@ -64,10 +77,10 @@ class ApiSettings(ContractSettings):
 def load() -> ApiSettings:
     """The settings of this process; raises ConfigError naming what is wrong."""
     settings = ApiSettings.load()
-    if settings.api_token is None and not settings.loopback:
+    if settings.api_token is None and not settings.api_keys and not settings.loopback:
         raise ConfigError(
             f"AIFORGE_API_HOST: {settings.api_host} can be reached from other machines; "
-            "set AIFORGE_API_TOKEN, or use 127.0.0.1"
+            "set AIFORGE_API_TOKEN or AIFORGE_API_KEYS, or use 127.0.0.1"
         )
     return settings
 

@@ -118,6 +118,8 @@ class LedgerRows(BaseModel):
                                 "cache_write_tokens": 0,
                                 "reasoning_tokens": 0,
                                 "estimated": False,
+                                "input_audio_tokens": 0,
+                                "output_audio_tokens": 0,
                             },
                             "cost": "0.000096",
                             "price_list": "own",

@@ -12,12 +12,11 @@ from api import file_schemas, openapi, replies
 from api.errors import Problem
 from api.openapi import answer, problems
 from api.params import FILE, FileId, known_query, no_key
-from api.state import service
+from api.state import service, tenant
 from api.uploads import receive
 from worker.contract.batch.files import LONGEST_LIFE, LONGEST_NAME, SHORTEST_LIFE, File, FileStore, Upload
 
 PATH: Final = "/v1/files"
-_TENANT: Final = "default"
 _ANCHOR, _SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 
 router = APIRouter(prefix=PATH, tags=["files"], dependencies=[Depends(known_query)])
@@ -34,7 +33,7 @@ router = APIRouter(prefix=PATH, tags=["files"], dependencies=[Depends(known_quer
     summary="Upload a file",
 )
 async def post_file(request: Request) -> Response:
-    arriving = _Arriving(service(request).client.files)
+    arriving = _Arriving(service(request).client.files, tenant(request))
     try:
         made = await arriving.sealed(await receive(request, arriving))
     except BaseException:
@@ -53,10 +52,10 @@ async def get_files(
     after: Annotated[str | None, Query(pattern=FILE, description="The last file that is known.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     order: Literal["asc", "desc"] = "desc",
-    purpose: Literal["batch", "batch_output"] | None = None,
+    purpose: file_schemas.AnyPurpose | None = None,
 ) -> Response:
     found = await service(request).client.files.page(
-        _TENANT, after=after, limit=limit + 1, oldest_first=order == "asc", purpose=purpose
+        tenant(request), after=after, limit=limit + 1, oldest_first=order == "asc", purpose=purpose
     )
     return replies.reply(replies.page([_file(one) for one in found], limit))
 
@@ -67,7 +66,7 @@ async def get_files(
     summary="Read what is known of a file",
 )
 async def get_file(request: Request, file_id: FileId) -> Response:
-    return replies.reply(_file(await service(request).client.files.get(file_id, _TENANT)))
+    return replies.reply(_file(await service(request).client.files.get(file_id, tenant(request))))
 
 
 @router.get(
@@ -85,13 +84,13 @@ async def get_file(request: Request, file_id: FileId) -> Response:
 )
 async def get_content(request: Request, file_id: FileId) -> Response:
     files = service(request).client.files
-    file = await files.get(file_id, _TENANT)
+    file = await files.get(file_id, tenant(request))
     headers = {
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(file.filename, safe='')}",
         "Content-Length": str(file.bytes),
         "X-Content-Type-Options": "nosniff",
     }
-    pieces = files.read(file_id, _TENANT)
+    pieces = files.read(file_id, tenant(request))
     return await replies.streamed(pieces, media_type="application/octet-stream", headers=headers)
 
 
@@ -101,21 +100,22 @@ async def get_content(request: Request, file_id: FileId) -> Response:
     summary="Delete a file",
 )
 async def delete_file(request: Request, file_id: FileId) -> Response:
-    await service(request).client.files.delete(file_id, _TENANT)
+    await service(request).client.files.delete(file_id, tenant(request))
     return replies.reply({"id": file_id, "object": "file", "deleted": True})
 
 
 class _Arriving:
     """A file whose form is being read; its purpose may stand behind it."""
 
-    def __init__(self, files: FileStore) -> None:
+    def __init__(self, files: FileStore, tenant: str) -> None:
         self._files = files
+        self._tenant = tenant
         self._upload: Upload | None = None
 
     async def begin(self, filename: str) -> None:
         if not filename or len(filename) > LONGEST_NAME or not filename.isprintable():
             raise _wrong("file", f"needs a file name of at most {LONGEST_NAME} printable characters")
-        self._upload = await self._files.begin(_TENANT, filename, "batch")
+        self._upload = await self._files.begin(self._tenant, filename, "batch")
 
     async def write(self, data: bytes) -> None:
         assert self._upload is not None

@@ -15,8 +15,8 @@ from tests.api.conftest import Api
 from tests.api.worker import COST, USAGE
 from tests.support.slices import Sliced, take
 from worker.contract.batch.batches import Slice
+from worker.contract.claims import new_token
 from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
-from worker.contract.store import new_token
 
 pytestmark = pytest.mark.anyio
 
@@ -52,6 +52,7 @@ async def test_results_are_lines_up_to_the_first_unfinished_item(api: Api) -> No
     assert reply.headers["content-type"] == "application/x-ndjson"
     lines = reply.content.split(b"\n")
     assert lines.pop() == b""
+    assert reply.text.splitlines() == [line.decode() for line in lines], "one line for every reader"
     rows = [msgspec.json.decode(line) for line in lines]
     assert [(row["index"], row["id"], row["status"]) for row in rows] == [
         (0, "q0", "ok"),

@@ -112,6 +112,27 @@ async def test_a_refused_line_stands_in_the_error_file(
     assert row["error"] is None
 
 
+async def test_an_answer_that_ends_in_half_a_character_is_one(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
+) -> None:
+    body = r'{"choices": [{"index": 0, "finish_reason": "length", "message": {"content": "cut \ud83d"}}]}'
+    provider.when("question", Reply(body=body))
+    done = await run(client, worker, await create(client, line(1)))
+    (row,) = await rows(client, done.output_file_id)
+    assert row["response"]["body"]["choices"][0]["message"]["content"] == "cut \ufffd"
+
+
+@pytest.mark.parametrize("error", ["overloaded", {"message": "overloaded", "code": "overloaded_error"}])
+async def test_a_reply_that_holds_nothing_but_an_error_is_no_answer(
+    client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider, error: object
+) -> None:
+    provider.when("question 1.", Reply(body=json.dumps({"error": error})))
+    done = await run(client, worker, await create(client, f"{line(1)}\n{line(2)}"))
+    assert counts(done) == (2, 1, 1)
+    (row,) = await rows(client, done.error_file_id)
+    assert (row["custom_id"], row["response"]["body"]) == ("id-1", {"error": error})
+
+
 async def test_when_every_line_is_refused_there_is_no_output(
     client: openai.AsyncOpenAI, worker: LocalWorker, provider: FakeProvider
 ) -> None:

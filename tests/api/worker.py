@@ -7,10 +7,10 @@ from decimal import Decimal
 
 from aiforge.core.events import Done, Error, Event, Failed, Message, Token, encode
 from aiforge.core.types import ProviderCall, Usage
+from worker.contract.claims import Claim, new_token
 from worker.contract.client import TurnClient
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import StoredMessage, TurnFailure, TurnState
-from worker.contract.store import Claim, new_token
 
 USAGE = Usage(input_tokens=12, output_tokens=3)
 COST = Decimal("0.0000036")
