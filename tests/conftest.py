@@ -100,12 +100,12 @@ def server(valkey: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-def namespace(server: RedisServer) -> Iterator[str]:
-    before = leaks.names(server.port)
+def namespace(server: leaks.Server) -> Iterator[str]:
+    before = leaks.names(server)
     name = f"test-{secrets.token_hex(5)}"
     yield name
-    seen = leaks.picture(server.port, name, before)
-    leaks.forget(server.port, name)
+    seen = leaks.picture(server, name, before)
+    leaks.forget(server, name)
     found = leaks.problems(seen)
     assert not found, "keys that the test leaves behind:\n" + "\n".join(found)
 

@@ -1,11 +1,11 @@
-"""Event loops in threads of their own: one for turns, one for upkeep, each for the life of the process."""
+"""Event loops in threads of their own, one for turns, one for upkeep, and tasks that live as long."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
@@ -14,6 +14,8 @@ import uvloop
 T = TypeVar("T")
 STOP_SECONDS: Final = 5.0
 CANCEL_SECONDS: Final = 0.2
+PAUSE_SECONDS: Final = 1.0
+"""Between the end of a task that is needed for ever, and its next beginning."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,3 +59,13 @@ async def _cancel_rest() -> None:
     for task in rest:
         _log.error("task_does_not_end", extra={"reason": task.get_name()})
     await loop.shutdown_asyncgens()
+
+
+async def keep_up(name: str, task: Callable[[], Awaitable[None]]) -> None:
+    """Run a task until it returns; whatever else ends it is logged, and it begins again."""
+    while True:
+        try:
+            return await task()
+        except Exception:  # noqa: BLE001  # else the process would live on and do none of this any more
+            _log.exception("upkeep_failed", extra={"reason": name})
+        await asyncio.sleep(PAUSE_SECONDS)

@@ -23,7 +23,7 @@ from worker.contract.store import TurnStore
 from worker.contract.wakeups.broker import on_redis
 from worker.contract.wakeups.knock import Bell, Knocker
 from worker.contract.wakeups.wake import Waker
-from worker.loop import LoopThread
+from worker.loop import LoopThread, keep_up
 from worker.running.courtesy import Courtesy
 from worker.running.sharing import Chats
 from worker.running.slices import SliceRunner
@@ -36,7 +36,6 @@ from worker.suspects.quarantine import Quarantine
 from worker.upkeep.leases import REASONS, Leases
 from worker.upkeep.reaper import Reaper
 from worker.upkeep.schedules import Schedules
-from worker.upkeep.tasks import keep_up
 
 PRESENCE_SECONDS: Final = 3.0
 LAG_SECONDS: Final = 1.0

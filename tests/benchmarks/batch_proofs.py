@@ -18,7 +18,7 @@ from tests.support.waiting import eventually, wait_until
 from worker.contract.calls.budget_limits import UNITS
 from worker.contract.client import TurnClient
 from worker.contract.keys import Keys
-from worker.contract.schemas import Batch, BatchItem, BatchRequest
+from worker.contract.schemas import Batch, BatchItem, BatchRequest, Caller
 
 WIDTH: Final = 100
 CAPPED_WIDTH: Final = 32
@@ -66,15 +66,15 @@ async def _submit(
 ) -> str:
     items = [BatchItem(message=f"question {number:07d}") for number in range(count)]
     request = BatchRequest(items=items, max_tokens=TOKENS, max_cost=max_cost)
-    return (await client.submit_batch(request, tenant=tenant)).batch_id
+    return (await client.of(Caller(tenant)).submit_batch(request)).batch_id
 
 
 async def _ended(client: TurnClient, batch_id: str, *, tenant: str = "default") -> Batch:
     async def over() -> bool:
-        return (await client.batch(batch_id, tenant=tenant)).finished_at is not None
+        return (await client.of(Caller(tenant)).batch(batch_id)).finished_at is not None
 
     await eventually(over, PATIENCE_SECONDS)
-    return await client.batch(batch_id, tenant=tenant)
+    return await client.of(Caller(tenant)).batch(batch_id)
 
 
 def capped(kills: int) -> Rows:

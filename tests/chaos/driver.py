@@ -88,7 +88,7 @@ async def _collect(
 ) -> Evidence:
     turns = [turn for accepted in load.accepted.values() for turn in accepted]
     names = list(load.accepted)
-    picture = await asyncio.to_thread(leaks.picture, stage.redis.port, NAMESPACE)
+    picture = await asyncio.to_thread(leaks.picture, stage.redis, NAMESPACE)
     return Evidence(
         plan=plan,
         accepted=load.accepted,

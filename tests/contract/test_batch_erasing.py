@@ -17,10 +17,10 @@ from worker.contract.batch.entries import continued
 from worker.contract.batch.erasing import BatchErasure
 from worker.contract.batch.item_places import item_place
 from worker.contract.batch.steps import BatchSteps
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound
-from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
-from worker.contract.store import Refused
+from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState, Caller
 from worker.running.item_turns import ConversationErasedError
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +159,7 @@ async def test_lines_that_are_still_read_are_erased_as_they_come(
     done = await close(client, batch)
     assert (done.completed, done.failed) == (1, 3)
     assert [code for _, code in await codes(client, batch)] == [ERASED, None, ERASED, ERASED]
+    assert await client.batches.last_row(batch.batch_id) == 4, "each is told"
 
 
 async def test_every_item_of_a_long_chain_is_found_and_a_repetition_finds_them_too(
@@ -174,7 +175,7 @@ async def test_every_item_of_a_long_chain_is_found_and_a_repetition_finds_them_t
 
 async def test_another_tenants_items_stay(client: TurnClient) -> None:
     items = [BatchItem(message="mine", conversation="c")]
-    batch = await client.submit_batch(BatchRequest(items=items), tenant="other")
+    batch = await client.of(Caller("other")).submit_batch(BatchRequest(items=items))
     with pytest.raises(NotFound):
         await client.erase("c")
     assert isinstance(await take(client.batches, batch.batch_id), Sliced)

@@ -16,13 +16,13 @@ from worker.contract.batch.client import Deleted
 from worker.contract.batch.entries import repeated
 from worker.contract.batch.line_schemas import LineError, LineErrors, LineItem
 from worker.contract.batch.steps import BatchSteps
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.keys import Keys
 from worker.contract.records import encode
-from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchRow, BatchState, TurnFailure
+from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchRow, BatchState, Caller, TurnFailure
 from worker.contract.server.link import Argument
-from worker.contract.store import Refused
 
 pytestmark = pytest.mark.anyio
 BODY = msgspec.Raw(b'{"model":"m","messages":[]}')
@@ -146,6 +146,8 @@ async def test_rows_that_are_known_from_the_start(client: TurnClient) -> None:
     await run(client, batch)
     done = await close(client, batch)
     assert (done.total, done.completed, done.failed) == (3, 2, 1)
+    told = [event async for _, event in client.batch_events(batch.batch_id)]
+    assert [event.index for event in told if isinstance(event, BatchRow)] == [1, 0, 2]
     with pytest.raises(Conflict, match="no item"):
         await client.retry_batch(batch.batch_id)
 
@@ -172,6 +174,8 @@ async def test_cancelling_while_lines_are_read(client: TurnClient, held: str) ->
             assert await kill(client.batches, batch.batch_id, VALIDATE) == "over"
     done = await client.batch(batch.batch_id)
     assert (done.state, done.output_file_id, done.error_file_id) == (BatchState.CANCELLED, None, None)
+    with pytest.raises(Conflict, match="post it again"):
+        await client.retry_batch(batch.batch_id)
 
 
 async def test_cancelling_writes_what_there_is(client: TurnClient) -> None:
@@ -281,6 +285,36 @@ async def test_retrying_runs_what_failed_and_nothing_else(client: TurnClient) ->
         await client.retry_batch(batch.batch_id)
 
 
+@pytest.mark.parametrize("died", [False, True])
+async def test_a_batch_can_be_paused_while_its_lines_are_read(client: TurnClient, died: bool) -> None:
+    batch = await posted(client)
+    taken = await step(client, batch, VALIDATE)
+    assert (await client.pause_batch(batch.batch_id)).paused_at is not None
+    if died:
+        await kill(client.batches, batch.batch_id, VALIDATE)
+        assert ((await client.stats()).ready, await client.batches.waiting(batch.batch_id)) == (1, 1)
+        taken = await step(client, batch, VALIDATE)
+    await client.batches.add_items(batch.batch_id, 0, entries(2))
+    assert await BatchSteps(client.batches).begin(taken, 2, None) == "in_progress"
+    assert await take(client.batches, batch.batch_id) == Refused("refused", "paused")
+    assert ((await client.stats()).ready, await client.batches.waiting(batch.batch_id)) == (0, 0)
+    assert (await client.resume_batch(batch.batch_id)).paused_at is None
+    assert (await client.stats()).ready == 1
+    await run(client, batch)
+    with pytest.raises(Conflict, match="finalizing"):
+        await client.pause_batch(batch.batch_id)
+
+
+async def test_what_was_resumed_while_its_lines_were_read_goes_on(client: TurnClient) -> None:
+    batch = await posted(client)
+    taken = await step(client, batch, VALIDATE)
+    await client.pause_batch(batch.batch_id)
+    assert (await client.resume_batch(batch.batch_id)).paused_at is None
+    await client.batches.add_items(batch.batch_id, 0, entries(1))
+    await BatchSteps(client.batches).begin(taken, 1, None)
+    await run(client, batch)
+
+
 async def test_a_paused_batch_hands_nothing_out(client: TurnClient) -> None:
     batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="x")] * 3))
     running = await next_slice(client, batch)
@@ -312,7 +346,7 @@ async def test_deleting_leaves_nothing(client: TurnClient, server: RedisServer) 
 
 async def test_batches_are_listed_newest_first(client: TurnClient) -> None:
     made = [await client.submit_batch(BatchRequest(items=[BatchItem(message="x")])) for _ in range(5)]
-    await client.submit_batch(BatchRequest(items=[BatchItem(message="x")]), tenant="other")
+    await client.of(Caller("other")).submit_batch(BatchRequest(items=[BatchItem(message="x")]))
     found: list[Batch] = []
     while page := await client.latest_batches(after=found[-1].batch_id if found else None, limit=2):
         found += page
@@ -327,7 +361,7 @@ async def test_a_key_stands_for_one_batch(client: TurnClient) -> None:
     assert (again.batch_id, first.replayed, again.replayed) == (first.batch_id, False, True)
     with pytest.raises(Conflict, match="another body"):
         await client.submit_batch(BatchRequest(items=[BatchItem(message="y")]), idempotency_key="k")
-    other = await client.submit_batch(request, idempotency_key="k", tenant="other")
+    other = await client.of(Caller("other")).submit_batch(request, idempotency_key="k")
     assert other.batch_id != first.batch_id
 
 

@@ -13,6 +13,7 @@ from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, paid
 from tests.support.waiting import eventually
 from worker.contract.batch.entries import UPLOAD_BYTES
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
 from worker.contract.schemas import (
@@ -22,9 +23,9 @@ from worker.contract.schemas import (
     BatchRequest,
     BatchRow,
     BatchState,
+    Caller,
     Lane,
 )
-from worker.contract.store import Refused
 
 pytestmark = pytest.mark.anyio
 
@@ -368,7 +369,7 @@ async def test_a_batch_of_a_newer_version_is_left_alone(client: TurnClient, serv
 
 
 async def test_other_tenants_and_ids_have_no_batch(client: TurnClient) -> None:
-    batch = await client.submit_batch(request(1), tenant="a")
+    batch = await client.of(Caller("a")).submit_batch(request(1))
     for batch_id in (batch.batch_id, "batch_00" + "0" * 20, "../x", ""):
         with pytest.raises(NotFound):
             await client.batch(batch_id)
@@ -402,7 +403,7 @@ async def test_an_upload_that_is_not_opened_disappears(client: TurnClient, serve
     stored = [
         await client.connection.run(
             "batch_items",
-            [items, keys.rows(batch_id), keys.talks(batch_id)],
+            [items, keys.rows(batch_id), keys.talks(batch_id), keys.order(batch_id)],
             [offset, 60_000, len(part), 0, *part],
         )
         for offset, part in parts
@@ -470,3 +471,14 @@ async def test_metadata_is_no_more_than_openai_has(
     assert refused.value.param == param
     most = {f"{number:02}" + "k" * 62: "v" * 512 for number in range(16)}
     await client.submit_batch(BatchRequest(items=[BatchItem(message="x")], metadata=most))
+
+
+async def test_a_list_of_batches_goes_on_from_one_that_was_deleted(client: TurnClient) -> None:
+    made = [await client.submit_batch(request(1)) for _ in range(3)]
+    for batch in made:
+        await client.cancel_batch(batch.batch_id)
+    seen: list[str] = []
+    while page := await client.latest_batches(after=seen[-1] if seen else None, limit=1):
+        seen.append(page[0].batch_id)
+        await client.delete_batch(seen[-1])
+    assert sorted(seen) == sorted(batch.batch_id for batch in made)

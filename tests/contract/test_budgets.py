@@ -17,7 +17,7 @@ from worker.contract.calls.budget_limits import Limit, limit, limits
 from worker.contract.calls.budgets import Budget, BudgetStore, Exceeded, Need, Rules
 from worker.contract.client import TurnClient
 from worker.contract.errors import LimitExceeded
-from worker.contract.schemas import ConversationSettings, TurnRequest
+from worker.contract.schemas import Caller, ConversationSettings, TurnRequest
 from worker.contract.settings import ContractSettings
 
 pytestmark = pytest.mark.anyio
@@ -258,11 +258,11 @@ OF_ONE = Budget("conversation:c", limit("tokens_per_day", Decimal(5_000)))
 async def test_an_erased_conversation_leaves_no_budget(
     budgets: BudgetStore, client: TurnClient, server: RedisServer
 ) -> None:
-    await client.create_conversation(ConversationSettings(), conversation_id="c", tenant="t")
+    await client.of(Caller("t")).create_conversation(ConversationSettings(), conversation_id="c")
     await budgets.reserve("t", "ended", [OF_ALL, OF_ONE], WORST, seconds=LONG)
     await budgets.settle("t", [ended("ended", None)])
     await budgets.reserve("t", "under way", [OF_ALL, OF_ONE], WORST, seconds=LONG)
-    await client.erase("c", tenant="t")
+    await client.of(Caller("t")).erase("c")
     await budgets.settle("t", [ended("under way", None)])
     assert (await budgets.used("t", OF_ALL), await budgets.used("t", OF_ONE)) == (20, 0)
     assert server.ask("KEYS", "*budget:conversation*") == []
@@ -306,7 +306,7 @@ async def test_what_a_scheduled_turn_will_need_is_remembered(connect: Connect, s
     await store.reserve("t", "call", [budget], WORST, seconds=LONG, lives=60.0)
     await store.settle("t", [ended("call", "0.01")])
     request = TurnRequest(message="Hello?", run_after=time.time() + 3_600)
-    await client.submit(request, conversation_id="c", tenant="t")
+    await client.of(Caller("t")).submit(request, conversation_id="c")
     assert 3_600 < left_of(server, budget) <= 3_661
 
 

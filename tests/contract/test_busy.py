@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aiforge.core.events import Cancelled, Done, Message, Queued, Started
+from tests.support.servers import RedisServer, client_of
 from tests.support.turns import claim, read, state, submit
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict
@@ -107,3 +108,15 @@ async def test_a_cancellation_can_insist_on_a_state(client: TurnClient) -> None:
     assert changed.value.code == "turn_changed"
     assert await client.turns.stops_asked([first.turn_id]) == {}
     assert (await client.cancel(waiting, expected=TurnState.QUEUED)).state is TurnState.CANCELLED
+
+
+async def test_readers_of_what_is_interrupted_hear_of_it_at_once(
+    client: TurnClient, server: RedisServer
+) -> None:
+    """On its own channel, and not when they next look into its log."""
+    place = await submit(client, conversation_id="c")
+    with client_of(server.port, None) as other, other.pubsub() as heard:
+        heard.subscribe(client.turns.keys.events(place.turn_id))
+        assert heard.get_message(timeout=10)["type"] == "subscribe"
+        await post(client, "interrupt")
+        assert b'"cancelled"' in heard.get_message(timeout=10)["data"]

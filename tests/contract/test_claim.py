@@ -15,7 +15,10 @@ from aiforge.core.events import Reset, Started
 from aiforge.core.types import ConfigError
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, answered, claim, crash, expire, intended, read, submit
+from worker.contract.claims import Claim, Refused, new_token
 from worker.contract.client import TurnClient
+from worker.contract.memory.transfer import ConversationExport
+from worker.contract.places import Place
 from worker.contract.schemas import (
     CONVERSATION_VERSION,
     TURN_VERSION,
@@ -24,7 +27,6 @@ from worker.contract.schemas import (
     TurnState,
 )
 from worker.contract.settings import ContractSettings
-from worker.contract.store import Claim, Place, Refused, new_token
 
 pytestmark = pytest.mark.anyio
 
@@ -147,6 +149,22 @@ async def test_a_lease_lasts_as_long_as_the_settings_say(client: TurnClient, ser
     assert before + lease_ms <= until <= server_ms(server) + lease_ms
 
 
+async def test_a_window_is_no_longer_than_a_worker_can_take(client: TurnClient) -> None:
+    """Whatever fits in a conversation: a claim that never arrived in time would be repeated for ever."""
+    words = [StoredMessage(role="assistant", content=str(number) * 3_000_000) for number in range(8)]
+    few = [StoredMessage(role="assistant", content=str(number)) for number in range(250)]
+    settings = ConversationSettings(memory_k=1_000)
+    for name, messages, before in (("long", words, 3), ("many", few, 0)):
+        await client.import_conversation(
+            ConversationExport(conversation_id=name, created_at=1.5e9, settings=settings, messages=messages)
+        )
+        claimed = (await claim(client.turns, await submit(client, conversation_id=name))).claim
+        assert [message.content for message in claimed.window] == [
+            message.content for message in messages[before:]
+        ]
+        assert claimed.before == before
+
+
 async def test_the_price_of_a_claim_does_not_grow_with_the_conversation(
     client: TurnClient, server: RedisServer
 ) -> None:
@@ -170,7 +188,7 @@ async def test_a_claim_asks_redis_for_the_same_whatever_the_length(
     (window,) = [command for command in asked[20_000] if command.startswith("LRANGE")]
     _, name, start, end = window.split()
     assert name == client.turns.keys.messages("default", "of-20000")
-    assert (int(start) % 20_000, end) == (19_990, "-1")
+    assert (int(start) % 20_000, int(end) - int(start)) == (19_990, 9)
     assert brought[10] == brought[20_000]
 
 

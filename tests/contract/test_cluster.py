@@ -38,19 +38,10 @@ def server(request: pytest.FixtureRequest) -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-def namespace(server: RedisCluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = f"test-{abs(hash(request.node.name)):x}"
-    yield name
-    seen = server.picture(name)
-    server.forget(name)
-    assert not leaks.problems(seen)
-
-
-@pytest.fixture
 async def client(connect: Connect, valkey: RedisServer, namespace: str) -> AsyncIterator[TurnClient]:
     """The broker is a URL of its own: Celery's keys do not keep to slots."""
     yield await connect(broker_url=valkey.url)
-    leaks.forget(valkey.port, namespace)
+    leaks.forget(valkey, namespace)
 
 
 @pytest.fixture

@@ -10,12 +10,14 @@ from redis.exceptions import NoScriptError
 from aiforge.core.events import Token
 from tests.support.proxy import Fate, Proxy
 from tests.support.servers import RedisServer
-from tests.support.turns import Running, claim, intended, paid, read, submit
+from tests.support.turns import Connect, Running, claim, intended, paid, read, submit
+from worker.contract.claims import Claim
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
+from worker.contract.places import new_place
 from worker.contract.schemas import TurnRequest
 from worker.contract.server.connection import Connection
-from worker.contract.store import Claim, TurnStore, new_place
+from worker.contract.store import TurnStore
 
 pytestmark = pytest.mark.anyio
 
@@ -87,3 +89,24 @@ async def test_a_password_is_never_shown() -> None:
     assert "secret" not in str(error.value)
     assert "redis://127.0.0.1:1/0" in str(error.value)
     await connection.close()
+
+
+async def test_what_is_forbidden_for_a_while_is_unavailable(server: RedisServer, connect: Connect) -> None:
+    """Whoever changes an ACL by mistake changes it back; no work is given up for it meanwhile."""
+    server.ask("ACL", "SETUSER", "tenant", "on", ">secret", "~*", "&*", "+@all")
+    try:
+        client = await connect(redis_url=f"redis://tenant:secret@127.0.0.1:{server.port}/0")
+        running = await claim(client.turns, await submit(client))
+        for forbidden in ("evalsha", "rpush"):
+            server.ask("ACL", "SETUSER", "tenant", f"-{forbidden}")
+            with pytest.raises(Unavailable, match="does not let us"):
+                await running.tokens("a")
+            server.ask("ACL", "SETUSER", "tenant", f"+{forbidden}")
+        server.ask("ACL", "SETUSER", "tenant", "-hmget")
+        with pytest.raises(Unavailable, match="does not let us"):
+            await client.turns.place(running.claim.place.turn_id)
+        server.ask("ACL", "SETUSER", "tenant", "+hmget")
+        assert await running.tokens("a")
+        assert (await running.answer("a")).accepted
+    finally:
+        server.ask("ACL", "DELUSER", "tenant")

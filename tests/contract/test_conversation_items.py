@@ -10,10 +10,10 @@ from aiforge.core.types import Usage
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import COST, SUSPECT_AFTER, USAGE, Connect, intended, paid
 from worker.contract.batch.batches import Slice, Stored
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.errors import InvalidInput
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState
-from worker.contract.store import Refused
 
 pytestmark = pytest.mark.anyio
 NOTHING = Refused("refused", "handed out")

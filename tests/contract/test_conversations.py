@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from aiforge.core.content import MAX_MESSAGE_BYTES
+from tests.support.servers import RedisServer
 from tests.support.turns import answered
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
+from worker.contract.ids import shard_of
+from worker.contract.schedule.schemas import ScheduleRequest
 from worker.contract.schemas import (
     MAX_BATCH_ITEMS,
     BatchItem,
     BatchRequest,
+    Caller,
     ConversationSettings,
     TurnRequest,
 )
@@ -35,8 +39,10 @@ async def test_a_conversation_is_made_once(client: TurnClient) -> None:
         await client.create_conversation(ConversationSettings(memory_k=4), conversation_id="c")
     assert conflict.value.code == "conversation_exists"
     assert (await client.conversation("c")).memory_k == 3
-    await client.create_conversation(ConversationSettings(memory_k=5), conversation_id="c", tenant="other")
-    assert (await client.conversation("c", tenant="other")).memory_k == 5
+    await client.of(Caller("other")).create_conversation(
+        ConversationSettings(memory_k=5), conversation_id="c"
+    )
+    assert (await client.of(Caller("other")).conversation("c")).memory_k == 5
 
 
 async def test_issued_ids_differ(client: TurnClient) -> None:
@@ -80,6 +86,9 @@ async def test_ids_that_cannot_be(client: TurnClient, conversation_id: str) -> N
         (TurnRequest(message="x", max_tokens=0), "max_tokens"),
         (TurnRequest(message="x", model=" "), "model"),
         (TurnRequest(message="x", tools=["calculator", "no_such_tool"]), "tools"),
+        (TurnRequest(message=5), "message"),  # type: ignore[arg-type]
+        (TurnRequest(message="x", model=5), "model"),  # type: ignore[arg-type]
+        (TurnRequest(message="x", metadata={"a": 5}), "metadata[...]"),  # type: ignore[dict-item]
     ],
 )
 async def test_turns_that_cannot_be(client: TurnClient, request_: TurnRequest, param: str) -> None:
@@ -119,6 +128,9 @@ async def test_keys_that_cannot_be(client: TurnClient, key: str) -> None:
         (ConversationSettings(max_tokens=10**30), "max_tokens"),
         (ConversationSettings(temperature=3), "temperature"),
         (ConversationSettings(tools=["no_such_tool"]), "tools"),
+        (ConversationSettings(ttl=60.5), "ttl"),  # type: ignore[arg-type]
+        (ConversationSettings(memory_k="6"), "memory_k"),  # type: ignore[arg-type]
+        (ConversationSettings(memory="all"), "memory"),  # type: ignore[arg-type]
     ],
 )
 async def test_settings_that_cannot_be(
@@ -140,3 +152,40 @@ async def test_messages_of_any_allowed_size_and_shape(client: TurnClient) -> Non
     parts = [{"type": "text", "text": "Hello?"}]
     await client.submit(TurnRequest(message=parts), conversation_id="c")
     await client.submit(TurnRequest(message="x" * (MAX_MESSAGE_BYTES - 2)), conversation_id="c")
+
+
+async def test_a_list_holds_little_that_has_expired(client: TurnClient, server: RedisServer) -> None:
+    """Also where nobody ever reads it."""
+    keys, shard = client.turns.keys, shard_of("default", "c")
+    names = [name for number in range(900) if shard_of("default", name := f"c{number}") == shard]
+    for number, name in enumerate(names):
+        if number % 3:
+            await answered(client, "Hello?", "Hi", conversation_id=name)
+        elif number % 2:
+            await client.create_conversation(ConversationSettings(), conversation_id=name)
+        else:
+            schedule = ScheduleRequest(cron="0 0 1 1 *", turn=TurnRequest(message="Hi"), conversation_id=name)
+            made = await client.schedules.open(schedule)
+            await client.schedules.delete(made.schedule_id)
+        for key in (*keys.of_conversation("default", name), keys.turns("default", name)):
+            server.ask("PEXPIREAT", key, 1)
+    assert len(names) > 9
+    assert int(server.ask("ZCARD", keys.convs("default", shard))) <= 2
+
+
+async def test_any_number_of_listed_conversations_may_have_expired(
+    client: TurnClient, server: RedisServer
+) -> None:
+    await client.create_conversation(ConversationSettings(), conversation_id="c")
+    shards: dict[int, list[str | int]] = {}
+    for name in (f"gone-{number}" for number in range(4_000)):
+        shards.setdefault(shard_of("default", name), []).extend((1, name))
+    for shard, listed in shards.items():
+        server.ask("ZADD", client.turns.keys.convs("default", shard), *listed)
+    await client.create_conversation(ConversationSettings(), conversation_id="d")
+    page = await client.history.page(limit=1)
+    assert [found.conversation_id for _, found in page.found] == ["d"]
+    rest = await client.history.page(before=page.next, limit=2)
+    assert [found.conversation_id for _, found in rest.found] == ["c"]
+    assert rest.next is None
+    assert sum(server.ask("ZCARD", client.turns.keys.convs("default", shard)) for shard in shards) == 2

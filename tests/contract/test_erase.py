@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from decimal import Decimal
 
 import pytest
@@ -13,6 +15,7 @@ from worker.contract.client import TurnClient
 from worker.contract.errors import Gone, NotFound
 from worker.contract.ids import shard_of
 from worker.contract.schemas import ConversationSettings, Erasure, TurnRequest, TurnState
+from worker.contract.server.link import Argument
 from worker.contract.stats import Stats
 
 pytestmark = pytest.mark.anyio
@@ -99,6 +102,27 @@ async def test_a_repetition_does_not_bring_an_erased_turn_back(client: TurnClien
         await client.submit(request, conversation_id="c", idempotency_key="k")
     await submit(client, conversation_id="c")
     assert (await client.conversation("c")).messages == 0
+
+
+async def test_of_many_turns_none_is_left(client: TurnClient, server: RedisServer) -> None:
+    """And whoever has lost the reply gets it again."""
+    keys, shard = client.turns.keys, shard_of("default", "c")
+    turns = 520
+    await asyncio.gather(
+        *(
+            client.submit(TurnRequest(message=MARK, run_after=time.time() + 60), conversation_id="c")
+            for _ in range(turns)
+        )
+    )
+    names = keys.of_erasure("default", "c")
+    arguments: list[Argument] = ["c", keys.gone(shard), 60_000, keys.control(), "word"]
+    for _ in range(2):
+        assert await client.connection.run("erase", names, arguments) == [0, turns, 0, 0]
+    assert MARK.encode() not in everything(server)
+    assert server.ask("EXISTS", keys.due(shard), keys.convs("default", shard), *names[:5]) == 0
+    assert len(server.ask("KEYS", f"{keys.gone(shard)}*")) == turns + 1
+    with pytest.raises(NotFound):
+        await client.erase("c")
 
 
 def a_millisecond_passes(server: RedisServer) -> None:

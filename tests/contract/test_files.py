@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from aiforge.core.types import ConfigError
@@ -13,7 +14,7 @@ from tests.support.object_store import ObjectStore
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect
 from tests.support.waiting import eventually
-from worker.contract.batch.files import File, FileStore
+from worker.contract.batch.files import File, FileStore, Upload
 from worker.contract.batch.shelves import PIECE
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound, Unavailable
@@ -29,6 +30,12 @@ async def stored(files: FileStore, data: bytes, *, tenant: str = "default", **op
     for start in range(0, len(data), 300_000):
         await upload.write(data[start : start + 300_000])
     return await upload.seal()
+
+
+def names_at(url: str) -> set[str]:
+    """What is kept below a URL."""
+    place, root = fsspec.core.url_to_fs(url, skip_instance_cache=True)
+    return set(place.find(root))
 
 
 def names_below(folder: Path) -> list[str]:
@@ -108,6 +115,19 @@ async def test_a_file_belongs_to_its_tenant(client: TurnClient) -> None:
     assert await files.page("a") == []
 
 
+async def test_a_list_goes_on_from_what_was_deleted(client: TurnClient) -> None:
+    made = {(await stored(client.files, b"x")).file_id for _ in range(5)}
+    seen: list[str] = []
+    while page := await client.files.page("default", after=seen[-1] if seen else None, limit=2):
+        for file in page:
+            await client.files.delete(file.file_id, "default")
+            seen.append(file.file_id)
+    assert (len(seen), set(seen)) == (5, made)
+    for tenant, file_id in (("other", seen[0]), ("default", "file-17" + "0" * 20)):
+        with pytest.raises(NotFound):
+            await client.files.page(tenant, after=file_id)
+
+
 async def test_pages_join_without_a_gap(client: TurnClient) -> None:
     files = client.files
     made = [(await stored(files, b"x")).file_id for _ in range(7)]
@@ -151,15 +171,18 @@ async def _is_gone(files: FileStore, file_id: str) -> bool:
 
 
 @pytest.fixture(params=["folder", "s3"])
-async def shelved(
-    request: pytest.FixtureRequest, connect: Connect, tmp_path: Path
-) -> AsyncIterator[FileStore]:
-    """A store whose bytes are outside of Redis."""
-    if request.param == "s3":
-        objects: ObjectStore = request.getfixturevalue("object_store")
-        yield (await connect(files_url=objects.url)).files
-    else:
-        yield (await connect(files_url=tmp_path.as_uri())).files
+def elsewhere(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a place outside of Redis."""
+    if request.param == "folder":
+        return tmp_path.as_uri()
+    objects: ObjectStore = request.getfixturevalue("object_store")
+    return objects.url
+
+
+@pytest.fixture
+async def shelved(elsewhere: str, connect: Connect) -> FileStore:
+    """A store whose bytes are there."""
+    return (await connect(files_url=elsewhere)).files
 
 
 async def test_bytes_can_be_kept_elsewhere(shelved: FileStore, server: RedisServer) -> None:
@@ -176,9 +199,54 @@ async def test_elsewhere_there_is_a_file_whole_or_not_at_all(connect: Connect, t
     files = (await connect(files_url=tmp_path.as_uri())).files
     upload = await files.begin("default", "f", "batch")
     await upload.write(LONG)
-    assert upload.file_id not in names_below(tmp_path)
+    assert [name.endswith(".part") for name in names_below(tmp_path)] == [True], "on the disk it is meant for"
     await upload.abandon()
     assert names_below(tmp_path) == []
+
+
+async def test_what_is_given_up_elsewhere_is_not_written_later(elsewhere: str, shelved: FileStore) -> None:
+    """Also when its last reference goes, which closes a file that is open."""
+    before = names_at(elsewhere)
+    upload = await shelved.begin("default", "f", "batch")
+    await upload.write(LONG)
+    await upload.abandon()
+    del upload
+    gc.collect()
+    assert names_at(elsewhere) == before
+
+
+@pytest.mark.parametrize("written", [False, True])
+async def test_what_nobody_seals_elsewhere_goes(
+    elsewhere: str, shelved: FileStore, connect: Connect, written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer died on the way, or between the last byte and the seal."""
+
+    async def dies(upload: Upload) -> File:
+        raise ConnectionAbortedError
+
+    client, before = await connect(), names_at(elsewhere)
+    monkeypatch.setattr(shelved, "seal", dies)
+    upload = await shelved.begin("default", "f", "batch")
+    await upload.write(LONG)
+    if written:
+        with pytest.raises(ConnectionAbortedError):
+            await upload.seal()
+    shard = int(upload.file_id[5:7])
+    due, lock = shelved.keys.due(shard), shelved.keys.reaper(shard)
+    assert await client.connection.command("ZADD", due, "XX", "CH", 1, upload.file_id) == 1
+    (found,) = await client.turns.reap([shard], "a reaper")
+    assert found.timed == [upload.file_id]
+    await shelved.expire(upload.file_id)
+    assert names_at(elsewhere) == before
+    assert await client.connection.command("EXISTS", due) == 0
+    await client.connection.command("DEL", lock)
+    await upload.abandon()
+
+
+async def test_a_file_elsewhere_may_stay(shelved: FileStore, server: RedisServer) -> None:
+    made = await stored(shelved, b"x", ttl_seconds=0)
+    assert server.ask("EXISTS", shelved.keys.due(int(made.file_id[5:7]))) == 0
+    await shelved.delete(made.file_id, "default")
 
 
 async def test_bytes_elsewhere_go_when_the_time_is_over(

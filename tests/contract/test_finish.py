@@ -7,10 +7,10 @@ import pytest
 
 from aiforge.core.events import Done, Event, Message, Token
 from tests.support.turns import COST, Connect, Running, answered, claim, crash, expire, read, state, submit
+from worker.contract.claims import Finished
 from worker.contract.client import TurnClient
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import StoredMessage, TurnState
-from worker.contract.store import Finished
 
 pytestmark = pytest.mark.anyio
 

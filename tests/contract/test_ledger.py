@@ -254,3 +254,25 @@ async def test_a_sum_that_no_number_holds_breaks_no_commit(client: TurnClient) -
         assert (await client.turn(place.turn_id)).answer == f"answer {number}"
         assert await outcomes(client, place.turn_id) == {running.call_id: "ok"}
     assert (await totals(client))["usd"] == Decimal(9_000_000)
+
+
+async def test_a_call_that_begins_after_its_turn_is_lost_and_lives_no_longer(
+    client: TurnClient, server: RedisServer
+) -> None:
+    """Its claim stands in the record still; but nobody will settle what no commit has told."""
+    place = await submit(client, conversation_id="c")
+    running = await claim(client.turns, place)
+    second, third = (f"{running.call_id[:-1]}{number}" for number in (2, 3))
+    await client.turns.ledger(place.turn_id, "default", settled=[], intended=[intended(second)])
+    entered = {call.call_id: call.at for call in await client.turns.calls(place.turn_id)}
+    assert entered[second] is not None
+    await running.answer("Hi", calls=[paid(running.call_id), paid(second)])
+    await client.turns.ledger(place.turn_id, "default", settled=[], intended=[intended(third)])
+    assert (await outcomes(client, place.turn_id))[third] == "lost"
+    assert {call.call_id: call.at for call in await client.turns.calls(place.turn_id)}[second] == entered[
+        second
+    ]
+
+    await client.erase("c")
+    await client.turns.ledger(place.turn_id, "default", settled=[], intended=[intended(third)])
+    assert 0 < server.ask("PTTL", client.turns.keys.ledger(place.turn_id)) <= 86_400_000

@@ -15,7 +15,7 @@ from worker.contract.calls import rows
 from worker.contract.calls.rows import Days, LedgerRow
 from worker.contract.client import TurnClient
 from worker.contract.errors import InvalidInput, NotFound
-from worker.contract.schemas import BatchItem, BatchRequest
+from worker.contract.schemas import BatchItem, BatchRequest, Caller
 
 pytestmark = pytest.mark.anyio
 TODAY = datetime.now(UTC).date()
@@ -124,14 +124,14 @@ async def test_all_rows_of_a_tenant_are_found_once(
     monkeypatch.setattr(rows, "LOOKED_AT", 4)
     turns = {(await answered(client, "Hello?", "Hi", conversation_id=f"c{n % 7}")).turn_id for n in range(12)}
     batches = {await one_batch(client) for _ in range(2)}
-    await answered(client, "Hello?", "Hi", tenant="another")
+    await answered(client.of(Caller("another")), "Hello?", "Hi")
     for limit in (1, 5, 100):
         found = await pages(client, limit)
         calls = [row.call_id for page in found for row in page]
         assert len(calls) == len(set(calls)) == 12 + 2 * 3
         assert {row.turn_id or row.batch_id for page in found for row in page} == turns | batches
         assert max(len(page) for page in found) <= limit
-    assert len(await every(client, tenant="another")) == 1
+    assert len(await every(client.of(Caller("another")))) == 1
 
 
 async def test_days_choose_rows(client: TurnClient) -> None:
@@ -170,6 +170,6 @@ async def test_what_cannot_be_asked(client: TurnClient) -> None:
         await client.ledger.page(turn_id="17" + "0" * 20, conversation_id="c")
     with pytest.raises(InvalidInput, match="behind the last day"):
         await client.ledger.page(days=Days(TODAY, TODAY - timedelta(days=1)))
-    place = await answered(client, "Hello?", "Hi", tenant="another")
+    place = await answered(client.of(Caller("another")), "Hello?", "Hi")
     with pytest.raises(NotFound):
         await client.ledger.page(turn_id=place.turn_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from itertools import count
 from typing import Any
 
@@ -53,6 +54,38 @@ async def test_who_gives_up_takes_nobody_elses_reply(link: Link) -> None:
         task.cancel()
     assert [(await task)[0] for task in kept] == [str(number).encode() for number in range(50)]
     assert await link.ask([("ECHO", "after")]) == [b"after"]
+
+
+class Mute:
+    """A connection that cannot send."""
+
+    is_connected = True
+
+    async def send_packed_command(self, *_command: Any, **_options: Any) -> None:
+        raise ConnectionError("broken pipe")
+
+    async def read_response(self, **_options: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def disconnect(self, **_options: Any) -> None:
+        self.is_connected = False
+
+
+async def test_what_cannot_be_sent_is_told_to_its_caller_alone() -> None:
+    async def opened() -> Mute:
+        return Mute()
+
+    loop, told = asyncio.get_running_loop(), list[str]()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _loop, context: told.append(context["message"]))
+    link = Link(opened)
+    with pytest.raises(ConnectionError, match="broken pipe"):
+        await link.ask([("PING",)])
+    await link.close()
+    del link
+    gc.collect()
+    loop.set_exception_handler(before)
+    assert told == [], "nobody asks the lost reply how it ended, which asyncio would log"
 
 
 async def test_a_broken_connection_fails_all_who_wait_and_is_made_anew(server: RedisServer) -> None:

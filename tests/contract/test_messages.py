@@ -15,7 +15,7 @@ from tests.support.waiting import eventually
 from worker.broker.transport import wake_up
 from worker.contract.client import TurnClient
 from worker.contract.queues import TASKS, queue
-from worker.contract.schemas import BatchItem, BatchRequest, Lane
+from worker.contract.schemas import BatchItem, BatchRequest, Caller, Lane
 from worker.contract.settings import ContractSettings
 from worker.contract.wakeups.knock import Bell, Knocker, message
 from worker.contract.wakeups.wake import Waker
@@ -33,7 +33,7 @@ async def test_a_message_is_small_and_carries_an_id(
     client: TurnClient, server: RedisServer, namespace: str
 ) -> None:
     secret = "canary " * 10_000
-    place = await submit(client, secret, conversation_id="canary-conversation", tenant="canary-tenant")
+    place = await submit(client.of(Caller("canary-tenant")), secret, conversation_id="canary-conversation")
     batch = await client.submit_batch(BatchRequest(items=[BatchItem(message=secret)]))
     await eventually(lambda: waiting(server, namespace, Lane.BATCH))
     for lane, work in ((Lane.CHAT, place.turn_id), (Lane.BATCH, batch.batch_id)):

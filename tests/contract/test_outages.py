@@ -41,7 +41,7 @@ async def test_a_server_that_is_gone(namespace: str) -> None:
             own.start()
             assert await client.ready() is None
             assert (await client.turn(place.turn_id)).state is TurnState.QUEUED
-            seen = leaks.picture(own.port, namespace)
+            seen = leaks.picture(own, namespace)
             assert leaks.problems(seen) == []
 
 

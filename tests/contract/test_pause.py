@@ -24,8 +24,8 @@ from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, NotFound
 from worker.contract.ids import SHARDS
+from worker.contract.places import Place
 from worker.contract.schemas import Paused, Question, TurnRequest, TurnState
-from worker.contract.store import Place
 
 pytestmark = pytest.mark.anyio
 ASKED = RequiresAction("q1", "approval", "May I?")
@@ -193,3 +193,14 @@ async def test_a_scheduled_turn_of_an_idle_conversation_is_ready_at_once(client:
     await until_due(client, place)
     assert await client.turns.due(place) == place.turn_id
     await (await claim(client.turns, place)).answer("now")
+
+
+async def test_a_late_attempt_keeps_nothing(client: TurnClient) -> None:
+    place, kept = await submit(client), Paused(messages=MESSAGES)
+    late = await claim(client.turns, place)
+    await crash(client.turns, late)
+    assert not await client.turns.keep(late.claim, kept)
+    second = await claim(client.turns, place)
+    assert not await client.turns.keep(late.claim, kept)
+    await second.hand_back()
+    assert (await claim(client.turns, place)).claim.paused is None

@@ -108,6 +108,24 @@ async def test_tokens_are_a_rate_and_are_settled(one: Process) -> None:
     assert (await one.step(Ended(permit, "ok", beyond=-900), chats=1, tokens=900)).chats == 1
 
 
+@pytest.mark.parametrize("raised", [Limit(tokens_per_minute=6_000_000), Limit(concurrency=9)])
+async def test_a_limit_that_is_raised_holds_at_once(one: Process, two: Process, raised: Limit) -> None:
+    """What a call took ahead of the old one is no longer waited for."""
+    one.limit, two.limit = Limit(tokens_per_minute=6_000), raised
+    assert (await one.step(chats=1, tokens=60_000)).chats == 1
+    assert (await one.step(items=1, tokens=1)).wait == pytest.approx(600, abs=5)
+    assert (await two.step(chats=1, tokens=1)).wait <= 0.6
+    await two.admitted()
+    (health,) = await two.providers.all()
+    assert health.tokens_per_minute == raised.tokens_per_minute
+
+
+async def test_a_limit_that_is_lowered_keeps_what_was_taken(one: Process, two: Process) -> None:
+    one.limit, two.limit = Limit(requests_per_minute=3), Limit(requests_per_minute=1)
+    assert (await one.step(chats=1)).chats == 1
+    assert (await two.step(chats=1)).wait == pytest.approx(60, abs=10)
+
+
 async def test_concurrency_is_counted_over_processes_and_lanes(one: Process, two: Process) -> None:
     one.limit = two.limit = Limit(concurrency=3)
     assert (await one.step(chats=1, items=1))[:2] == (1, 1)

@@ -14,8 +14,8 @@ from tests.support.turns import Connect, Running, answered, claim, crash, read, 
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.errors import NotFound
+from worker.contract.places import Place
 from worker.contract.schemas import TurnState
-from worker.contract.store import Place
 
 pytestmark = pytest.mark.anyio
 

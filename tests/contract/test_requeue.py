@@ -7,9 +7,10 @@ import pytest
 from aiforge.core.events import Failed
 from tests.support.servers import RedisServer
 from tests.support.turns import DEAD, SUSPECT_AFTER, claim, crash, die, expire, intended, read, state, submit
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
+from worker.contract.places import Place
 from worker.contract.schemas import TurnState
-from worker.contract.store import Place, Refused
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +49,16 @@ async def test_a_queued_turn_cannot_be_requeued(client: TurnClient) -> None:
     assert await client.turns.requeue(place, 0) == ("refused", None)
 
 
+async def test_a_lease_of_what_nobody_runs_is_forgotten(client: TurnClient, server: RedisServer) -> None:
+    """Else the reaper would find it again at every tick."""
+    place = await submit(client)
+    leases = client.turns.keys.leases(int(place.turn_id[:2]))
+    server.ask("ZADD", leases, 1, place.turn_id)
+    assert await client.turns.requeue(place, None) == ("refused", None)
+    assert server.ask("ZCARD", leases) == 0
+    assert not (await claim(client.turns, place)).claim.suspect
+
+
 async def test_a_turn_that_kills_its_process_is_dead_lettered(client: TurnClient) -> None:
     """Two crashes make it a suspect; when it dies alone, that is its end."""
     place = await submit(client, conversation_id="c")
@@ -65,6 +76,20 @@ async def test_a_turn_that_kills_its_process_is_dead_lettered(client: TurnClient
     assert [call.outcome for call in await client.turns.calls(place.turn_id)] == ["lost"] * 3
     assert await state(client, following) is TurnState.QUEUED
     await claim(client.turns, following)
+
+
+async def test_the_dead_letters_hold_none_whose_turn_has_expired(
+    client: TurnClient, server: RedisServer
+) -> None:
+    """Also where nobody ever lists them."""
+    places = [await submit(client, conversation_id="c") for _ in range(3)]
+    index = client.turns.keys.dead(int(places[0].turn_id[:2]))
+    for place, left in zip(places, (1, 1, 2), strict=True):
+        for _ in range(SUSPECT_AFTER):
+            await crash(client.turns, await claim(client.turns, place))
+        assert (await die(client.turns, await claim(client.turns, place)))[0] == "dead"
+        assert server.ask("ZCARD", index) == left
+        server.ask("ZADD", index, "XX", 1, places[0].turn_id)
 
 
 async def test_a_suspect_whose_worker_dies_is_never_given_up(client: TurnClient) -> None:

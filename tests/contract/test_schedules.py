@@ -16,6 +16,7 @@ from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, Gone, InvalidInput, NotFound
 from worker.contract.ids import SHARDS, schedule_id_of, shard_of, shard_of_id
 from worker.contract.keys import Keys
+from worker.contract.places import Place
 from worker.contract.schedule.schedules import fire_key
 from worker.contract.schedule.schemas import (
     MOST_OF_A_CONVERSATION,
@@ -24,9 +25,8 @@ from worker.contract.schedule.schemas import (
     ScheduleChange,
     ScheduleRequest,
 )
-from worker.contract.schemas import BatchItem, BatchRequest, ConversationSettings, TurnRequest
+from worker.contract.schemas import BatchItem, BatchRequest, Caller, ConversationSettings, TurnRequest
 from worker.contract.server.link import Argument
-from worker.contract.store import Place
 
 pytestmark = pytest.mark.anyio
 MARK = "a-marked-text-that-must-go"
@@ -76,18 +76,18 @@ async def test_the_first_tick_lies_at_or_behind_the_start(client: TurnClient) ->
 
 
 async def test_a_schedule_belongs_to_its_tenant(client: TurnClient) -> None:
-    made = await client.schedules.open(turns(), tenant="a")
+    made = await client.of(Caller("a")).schedules.open(turns())
     for attempt in (
-        client.schedules.get(made.schedule_id, tenant="b"),
-        client.schedules.delete(made.schedule_id, tenant="b"),
-        client.schedules.change(made.schedule_id, ScheduleChange(paused=True), tenant="b"),
+        client.of(Caller("b")).schedules.get(made.schedule_id),
+        client.of(Caller("b")).schedules.delete(made.schedule_id),
+        client.of(Caller("b")).schedules.change(made.schedule_id, ScheduleChange(paused=True)),
         client.schedules.get("sched_99" + "0" * 20),
         client.schedules.get("../x"),
     ):
         with pytest.raises(NotFound):
             await attempt
-    assert await listed(client, tenant="b") == []
-    assert await listed(client, tenant="a") == [made.schedule_id]
+    assert await listed(client.of(Caller("b"))) == []
+    assert await listed(client.of(Caller("a"))) == [made.schedule_id]
 
 
 async def test_under_a_key_it_is_made_once(client: TurnClient) -> None:
@@ -158,6 +158,16 @@ async def test_pages_join_and_leave_templates_out(client: TurnClient) -> None:
     assert await listed(client, conversation_id="c1") == [made[3]]
 
 
+async def test_a_page_is_not_short_because_a_schedule_was_deleted_meanwhile(
+    client: TurnClient, server: RedisServer
+) -> None:
+    made = {(await client.schedules.open(turns())).schedule_id for _ in range(5)}
+    newest, *_ = await listed(client)
+    server.ask("DEL", client.schedules.keys.schedule(newest))
+    assert len(await listed(client, limit=3)) == 3
+    assert set(await listed(client, limit=5)) == made - {newest}
+
+
 async def test_a_pause_leaves_ticks_out_and_a_new_expression_holds_at_once(client: TurnClient) -> None:
     schedules, made = client.schedules, await overdue(client, catch_up="all")
     assert await schedules.owed(made.schedule_id) is not None
@@ -194,6 +204,18 @@ async def test_changes_at_once_all_hold(client: TurnClient) -> None:
     )
 
 
+async def test_a_change_that_was_overtaken_changes_nothing(client: TurnClient) -> None:
+    """Whoever read the schedule before another changed it would undo that one's change."""
+    made = await client.schedules.open(turns())
+    changed = await client.schedules.change(made.schedule_id, ScheduleChange(cron="5 5 * * *"))
+    keys = client.schedules.keys.of_schedule(made.schedule_id, "default", None)
+    stale: list[Argument] = [made.schedule_id, 1, made.cron, "Asia/Tokyo", 0, DAY * 1000, ""]
+    assert await client.connection.run("schedule_change", keys, stale) == 0
+    assert await client.schedules.get(made.schedule_id) == changed
+    await client.schedules.delete(made.schedule_id)
+    assert await client.connection.run("schedule_change", keys, stale) == 0
+
+
 async def test_only_what_is_due_is_found_by_the_reaper(client: TurnClient, server: RedisServer) -> None:
     made = await overdue(client)
     await client.schedules.open(turns())
@@ -207,7 +229,7 @@ async def test_one_of_many_takes_a_schedule_on(client: TurnClient) -> None:
     schedules, made = client.schedules, await overdue(client)
     owed = await schedules.owed(made.schedule_id)
     assert owed is not None
-    assert (owed.expected, owed.tenant) == (made.next_at, "default")
+    assert (owed.expected, owed.caller.tenant) == (made.next_at, "default")
     fire = Fire(tick=owed.expected, turn_id="the-turn")
     tries = [schedules.advance(owed, owed.expected, owed.expected + 60, fire) for _ in range(8)]
     assert sorted(await asyncio.gather(*tries)) == [False] * 7 + [True]

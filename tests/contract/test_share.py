@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect
-from worker.contract.batch.share import HEAD_START, KEEP_MS, Share
+from worker.contract.batch.share import HEAD_START, KEEP_MS, NEW_MS, Share
 from worker.contract.client import TurnClient
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +82,37 @@ async def test_a_newcomer_is_served_soon_and_takes_no_arrears(share: Share) -> N
     later = await picks(share, 200)
     assert later["long"] == pytest.approx(100, abs=2)
     await over(share, long="t", short="t")
+
+
+async def test_a_newcomer_expects_as_many_slots_as_it_is_ahead(share: Share) -> None:
+    await share.join("long", "t")
+    await picks(share, HEAD_START)
+    assert await share.newcomers() == {}
+    await share.join("short", "t")
+    await share.join("short", "t")
+    assert await share.newcomers() == {"short": HEAD_START}
+    await picks(share, 3)
+    assert await share.newcomers() == {"short": HEAD_START - 3}
+    await picks(share, HEAD_START)
+    assert await share.newcomers() == {}
+    await over(share, long="t", short="t")
+
+
+async def test_who_leaves_expects_nothing_any_more_also_when_it_comes_back(share: Share) -> None:
+    await share.join("a", "t")
+    await share.leave("a", "t", for_good=False)
+    await share.join("a", "t")
+    assert await share.newcomers() == {}
+    await over(share, a="t")
+
+
+async def test_newcomers_that_nobody_serves_are_none_after_a_while(
+    share: Share, client: TurnClient, server: RedisServer
+) -> None:
+    await share.join("a", "t")
+    left = server.ask("PTTL", client.turns.keys.newcomers())
+    assert 0 < left <= NEW_MS
+    await over(share, a="t")
 
 
 async def test_who_leaves_for_a_while_gains_nothing_by_it(share: Share) -> None:

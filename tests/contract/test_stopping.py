@@ -8,6 +8,7 @@ import pytest
 
 from aiforge.core.events import Cancelled, RequiresAction, encode
 from tests.support.turns import Running, claim, crash, state, submit
+from worker.contract.claims import Finished
 from worker.contract.client import TurnClient
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import (
@@ -20,7 +21,6 @@ from worker.contract.schemas import (
     TurnRequest,
     TurnState,
 )
-from worker.contract.store import Finished
 
 pytestmark = pytest.mark.anyio
 STOPPED = TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled"))

@@ -7,10 +7,11 @@ import pytest
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, answered, claim, intended, read, state, submit
 from tests.support.waiting import eventually
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, Gone, NotFound
-from worker.contract.schemas import ConversationSettings, Lane, TurnRequest, TurnState
-from worker.contract.store import Refused, new_place
+from worker.contract.places import new_place
+from worker.contract.schemas import Caller, ConversationSettings, Lane, TurnRequest, TurnState
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +121,7 @@ async def test_a_key_belongs_to_its_tenant_and_conversation(client: TurnClient) 
     request = TurnRequest(message="Hello?")
     turns = [
         await client.submit(request, idempotency_key="k"),
-        await client.submit(request, idempotency_key="k", tenant="other"),
+        await client.of(Caller("other")).submit(request, idempotency_key="k"),
         await client.submit(request, idempotency_key="k", conversation_id="c"),
         await client.submit(request, idempotency_key="k", conversation_id="d"),
     ]
@@ -138,15 +139,15 @@ async def test_a_conversation_can_be_asked_to_exist(client: TurnClient) -> None:
 
 
 async def test_tenants_do_not_see_each_other(client: TurnClient) -> None:
-    place = await answered(client, "mine", "yours?", conversation_id="c", tenant="a")
+    place = await answered(client.of(Caller("a")), "mine", "yours?", conversation_id="c")
     with pytest.raises(NotFound):
-        await client.turn(place.turn_id, tenant="b")
+        await client.of(Caller("b")).turn(place.turn_id)
     with pytest.raises(NotFound):
-        await client.cancel(place.turn_id, tenant="b")
+        await client.of(Caller("b")).cancel(place.turn_id)
     with pytest.raises(NotFound):
-        await client.messages("c", tenant="b")
+        await client.of(Caller("b")).messages("c")
     with pytest.raises(NotFound):
-        async for _ in client.events(place.turn_id, tenant="b"):
+        async for _ in client.of(Caller("b")).events(place.turn_id):
             pass
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
 from aiforge.core.content import MAX_MESSAGE_BYTES
-from tests.support.turns import answered, claim, submit
+from tests.support.proxy import Relay
+from tests.support.servers import RedisServer
+from tests.support.turns import Connect, answered, claim, submit
 from worker.contract.client import TurnClient
 from worker.contract.errors import Conflict, InvalidInput, NotFound
+from worker.contract.memory.conversations import ConversationStore
+from worker.contract.memory.history import HistoryStore
 from worker.contract.memory.transfer import MAX_MESSAGES, MAX_STORED_BYTES, ConversationExport
 from worker.contract.schemas import ConversationSettings, StoredMessage
+from worker.contract.server.connection import Connection
 
 pytestmark = pytest.mark.anyio
 SETTINGS = ConversationSettings(
@@ -150,3 +156,29 @@ async def test_a_wrong_field_is_named(client: TurnClient, fields: dict[str, Any]
     with pytest.raises(InvalidInput) as wrong:
         await client.import_conversation(document(USER, ANSWER, **fields))
     assert wrong.value.param == param
+
+
+async def test_a_long_conversation_keeps_nobody_waiting(connect: Connect, server: RedisServer) -> None:
+    """To export it, to branch off it and to read it takes longer than a command may; others do not notice."""
+    sound = await connect()
+    words = StoredMessage(role="assistant", content="x" * 200_000)
+    await sound.import_conversation(document(USER, *[words] * 10))
+    async with Relay(server.port) as relay:
+        url = f"redis://127.0.0.1:{relay.port}/0"
+        connection = Connection(url, timeout=0.5)
+        store = ConversationStore(connection, sound.settings)
+        past = HistoryStore(store, frozenset(), "default")
+        assert (await store.get("default", "c")).messages == 11
+        relay.drip(2_500_000)
+        for long in (
+            store.export("default", "c"),
+            store.messages("default", "c", 0, 100),
+            past.branch("c", new_id="b"),
+        ):
+            asked = asyncio.create_task(long)
+            while not asked.done():
+                assert (await store.get("default", "c")).messages == 11
+            await asked
+        await store.close()
+        await connection.close()
+    assert (await sound.conversation("b")).messages == 11

@@ -14,9 +14,9 @@ from worker.contract.batch.line_schemas import Wrong
 from worker.contract.batch.lines import REFUSED, Lines
 from worker.contract.batch.steps import BatchSteps
 from worker.contract.batch.turn_lines import turn_item
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.schemas import BATCH_VERSION, Batch, BatchItem, BatchRequest, BatchState
-from worker.contract.store import Refused
 
 pytestmark = pytest.mark.anyio
 CHAT: Final = "/v1/chat/completions"

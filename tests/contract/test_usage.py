@@ -15,6 +15,7 @@ from worker.contract.calls.rows import Days
 from worker.contract.calls.usage import today
 from worker.contract.client import TurnClient
 from worker.contract.errors import InvalidInput
+from worker.contract.schemas import Caller
 
 pytestmark = pytest.mark.anyio
 
@@ -98,13 +99,13 @@ async def test_each_purpose_has_its_name(client: TurnClient) -> None:
 
 
 async def test_a_call_that_outlives_an_erase_is_still_its_tenants(client: TurnClient) -> None:
-    place = await submit(client, conversation_id="c", tenant="acme")
+    place = await submit(client.of(Caller("acme")), conversation_id="c")
     running = await claim(client.turns, place)
     second, third = (f"{running.call_id[:-1]}{number}" for number in (2, 3))
-    await client.erase("c", tenant="acme")
+    await client.of(Caller("acme")).erase("c")
     await client.turns.ledger(place.turn_id, "acme", settled=[paid(second)], intended=[])
     assert not (await running.answer("Hi", calls=[paid(third)])).accepted
-    (row,) = await client.usage(tenant="acme")
+    (row,) = await client.of(Caller("acme")).usage()
     assert (row.calls, row.cost) == (2, 2 * COST)
     assert await client.usage() == []
 

@@ -37,12 +37,16 @@ def test_a_conversation_that_has_spent_its_budget_is_refused(
     assert len(provider.calls) == 3
 
 
-def test_a_window_says_when_to_come_back(api_process: Start) -> None:
-    budgets = json.dumps({"tenant": {"requests_per_hour": 0}})
+@pytest.mark.parametrize("measure", ["requests", "tokens", "usd"])
+def test_a_window_says_when_to_come_back(api_process: Start, measure: str) -> None:
+    """And a budget of money that no program should try again by itself."""
+    budgets = json.dumps({"tenant": {f"{measure}_per_hour": 0}})
     url = api_process(budgets=budgets).url
     refused = httpx.post(f"{url}/v1/turns", json={"message": "Hi"}, trust_env=False)
     assert refused.status_code == 429
     assert 1 <= int(refused.headers["retry-after"]) <= 3600
+    assert refused.headers.get("x-should-retry") == ("false" if measure == "usd" else None)
+    assert f"{measure}_per_hour of the tenant is 0: 0 used" in refused.json()["error"]["message"]
 
 
 @pytest.mark.anyio

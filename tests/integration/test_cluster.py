@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -14,18 +13,10 @@ from tests.support import leaks
 from tests.support.cluster import RedisCluster
 from tests.support.processes import Start
 from tests.support.servers import RedisServer
-from tests.support.turns import Connect
+from tests.support.turns import Connect, ended
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.errors import Unavailable
-from worker.contract.schemas import (
-    TERMINAL_STATES,
-    BatchItem,
-    BatchRequest,
-    BatchState,
-    TurnRequest,
-    TurnState,
-)
+from worker.contract.schemas import BatchItem, BatchRequest, BatchState, TurnRequest, TurnState
 
 pytestmark = pytest.mark.anyio
 CONVERSATIONS = 12
@@ -39,18 +30,9 @@ def server() -> Iterator[RedisCluster]:
 
 
 @pytest.fixture
-def namespace(server: RedisCluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = f"test-{abs(hash(request.node.name)):x}"
-    yield name
-    seen = server.picture(name)
-    server.forget(name)
-    assert not leaks.problems(seen)
-
-
-@pytest.fixture
 def environment(environment: dict[str, str], valkey: RedisServer, namespace: str) -> Iterator[dict[str, str]]:
     yield {**environment, "broker_url": valkey.url}
-    leaks.forget(valkey.port, namespace)
+    leaks.forget(valkey, namespace)
 
 
 @pytest.fixture
@@ -113,7 +95,7 @@ async def test_a_killed_nodes_replica_takes_over_and_nothing_is_lost(
     try:
         provider.open("door")
         for turn in running:
-            assert (await _patiently_waited(client, turn.turn_id)) is TurnState.COMPLETED
+            assert await ended(client, turn.turn_id) is TurnState.COMPLETED
         following = [
             await client.submit(TurnRequest(message="And now?"), conversation_id=name) for name in names
         ]
@@ -124,15 +106,3 @@ async def test_a_killed_nodes_replica_takes_over_and_nothing_is_lost(
         assert len(provider.calls) == 2 * len(names)
     finally:
         server.revive(killed)
-
-
-async def _patiently_waited(client: TurnClient, turn_id: str) -> TurnState:
-    async def ended() -> Any:
-        try:
-            turn = await client.wait(turn_id, 5)
-        except Unavailable:
-            return None
-        return turn.state if turn.state in TERMINAL_STATES else None
-
-    state: TurnState = await eventually(ended, 40)
-    return state

@@ -19,8 +19,8 @@ from tests.support.processes import Service, Start, children
 from tests.support.turns import DEAD, SUSPECT_AFTER, claim, crash, read, state, submit
 from tests.support.waiting import eventually, wait_until
 from worker.contract.client import TurnClient
+from worker.contract.places import Place
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, TurnState
-from worker.contract.store import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 POOLS: Final = (

@@ -11,10 +11,10 @@ from tests.support.processes import Service, Start
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.ids import SHARDS
+from worker.contract.places import keyed_place
 from worker.contract.schedule.schedules import fire_key
 from worker.contract.schedule.schemas import Schedule, ScheduleRequest
 from worker.contract.schemas import TurnRequest
-from worker.contract.store import keyed_place
 
 pytestmark = pytest.mark.anyio
 TICKS = 100

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import httpx
 import pytest
 
 from aiforge.testing import FakeProvider, Gate, Reply
-from tests.support import leaks
 from tests.support.processes import Start
 from tests.support.sentinel import Watched
-from tests.support.turns import Connect
+from tests.support.turns import Connect, ended
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
-from worker.contract.errors import Unavailable
-from worker.contract.schemas import TERMINAL_STATES, TurnRequest, TurnState
+from worker.contract.schemas import TurnRequest, TurnState
 
 pytestmark = pytest.mark.anyio
 AGAIN_SECONDS: Final = 30.0
@@ -28,12 +26,6 @@ AGAIN_SECONDS: Final = 30.0
 def server() -> Iterator[Watched]:
     with Watched() as watched:
         yield watched
-
-
-@pytest.fixture
-def namespace(server: Watched) -> Iterator[str]:
-    yield "sentinel"
-    assert not leaks.problems(leaks.picture(server.server.port, "sentinel"))
 
 
 @pytest.mark.soak
@@ -64,7 +56,7 @@ async def test_a_failover_loses_nothing_that_was_replicated(
         await eventually(answered, AGAIN_SECONDS)
     assert time.monotonic() - killed < AGAIN_SECONDS
     for turn in (*running, *waiting):
-        assert await _end(client, turn.turn_id) is TurnState.COMPLETED
+        assert await ended(client, turn.turn_id) is TurnState.COMPLETED
     for number in range(5):
         assert len(await client.messages(f"c-{number}")) == 4
     await _is_woken_by_messages(server, client)
@@ -79,15 +71,3 @@ async def _is_woken_by_messages(server: Watched, client: TurnClient) -> None:
         turn = await client.submit(TurnRequest(message="Awake?"))
         assert (await client.wait(turn.turn_id, 10)).state is TurnState.COMPLETED
     assert time.monotonic() - began < 5
-
-
-async def _end(client: TurnClient, turn_id: str) -> TurnState:
-    async def ended() -> Any:
-        try:
-            turn = await client.wait(turn_id, 5)
-        except Unavailable:
-            return None
-        return turn.state if turn.state in TERMINAL_STATES else None
-
-    state: TurnState = await eventually(ended, 40)
-    return state

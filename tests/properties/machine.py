@@ -26,14 +26,14 @@ class ScriptMachine(RuleBasedStateMachine):
         self._runner = runner
 
     def teardown(self) -> None:
-        leaks.forget(self.server.port, self.namespace)
+        leaks.forget(self.server, self.namespace)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(coroutine)
 
     def look(self) -> leaks.Picture:
         """All that is stored; nothing in it may be out of place."""
-        seen = leaks.picture(self.server.port, self.namespace)
+        seen = leaks.picture(self.server, self.namespace)
         assert leaks.problems(seen) == []
         return seen
 

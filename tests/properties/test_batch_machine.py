@@ -31,11 +31,12 @@ from worker.contract import records
 from worker.contract.batch.batches import BatchStore, Slice
 from worker.contract.batch.entries import repeated
 from worker.contract.batch.steps import BatchSteps
+from worker.contract.claims import Refused
 from worker.contract.errors import Conflict
 from worker.contract.schemas import BatchItem, BatchRequest, BatchRow, BatchState
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
-from worker.contract.store import Refused, TurnStore
+from worker.contract.store import TurnStore
 
 
 class BatchMachine(ScriptMachine):
@@ -218,7 +219,7 @@ class BatchMachine(ScriptMachine):
     @rule(pause=st.booleans())
     def pause(self, pause: bool) -> None:
         model = self.model
-        if model.state is BatchState.IN_PROGRESS:
+        if model.state in (BatchState.IN_PROGRESS, BatchState.VALIDATING):
             model.paused = pause
         with contextlib.suppress(Conflict):
             self.run(self.store.pause(self.batch_id, "default", pause=pause))

@@ -38,16 +38,18 @@ from tests.support import leaks
 from tests.support.servers import RedisServer
 from tests.support.turns import COST, intended, paid
 from worker.contract import records
+from worker.contract.claims import Claim, Refused
 from worker.contract.errors import Conflict
 from worker.contract.ids import shard_of
 from worker.contract.memory.conversations import ConversationStore
 from worker.contract.memory.history import HistoryStore
+from worker.contract.places import Place, new_place
 from worker.contract.readers import Reader
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import ConversationSettings, StoredMessage, TurnFailure, TurnRequest, TurnState
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
-from worker.contract.store import Claim, Place, Refused, TurnStore, new_place
+from worker.contract.store import TurnStore
 
 KEEP = 10
 DEATH = [Failed("dead_lettered", "dead")]
@@ -69,10 +71,15 @@ class TurnMachine(PastRules):
             namespace=self.namespace, lease_seconds=60, stream_keep=KEEP, max_attempts=MAX_ATTEMPTS
         )
         self.store = TurnStore(connection, settings)
-        self.history = HistoryStore(ConversationStore(connection, settings), frozenset())
+        self.past = ConversationStore(connection, settings)
+        self.history = HistoryStore(self.past, frozenset(), "default")
         self.conversations = {name: ModelConversation(name) for name in "ab"}
         self.known: list[ModelTurn] = []
         self.tokens = 0
+
+    def teardown(self) -> None:
+        self.run(self.past.close())
+        super().teardown()
 
     def place(self, turn: ModelTurn) -> Place:
         return Place(turn.turn_id, "default", turn.conversation.name)

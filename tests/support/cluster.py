@@ -9,7 +9,6 @@ from typing import Final, Self
 
 from redis.crc import key_slot
 
-from tests.support import leaks
 from tests.support.certificates import Certificates
 from tests.support.servers import Kind, RedisServer
 from tests.support.waiting import wait_until
@@ -59,6 +58,11 @@ class RedisCluster:
         """That of the first node."""
         return self.primaries[0].port
 
+    @property
+    def ports(self) -> list[int]:
+        """Those of the nodes that are primaries now."""
+        return [node.port for node in self.nodes if node.ask("INFO", "replication")["role"] == "master"]
+
     def holder(self, key: str) -> RedisServer:
         """The node that serves a key."""
         for first, last, (_, port, *_), *_ in self.primaries[-1].ask("CLUSTER", "SLOTS"):
@@ -85,30 +89,10 @@ class RedisCluster:
         to.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self.name(source))
         source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self.name(to))
 
-    def picture(self, namespace: str) -> leaks.Picture:
-        """All of a namespace, wherever it is."""
-        whole = leaks.Picture(namespace)
-        for node in self._masters():
-            part = leaks.picture(node.port, namespace)
-            whole.found |= part.found
-            whole.hashes |= part.hashes
-            whole.lists |= part.lists
-            whole.zsets |= part.zsets
-            whole.strange += part.strange
-        return whole
-
-    def forget(self, namespace: str) -> None:
-        """Delete a namespace, wherever it is."""
-        for node in self._masters():
-            leaks.forget(node.port, namespace)
-
     def revive(self, node: RedisServer) -> None:
         """Start a killed node; returns when it follows the one that has taken over."""
         node.start()
         wait_until(functools.partial(_follows, node), 30)
-
-    def _masters(self) -> list[RedisServer]:
-        return [node for node in self.nodes if node.ask("INFO", "replication")["role"] == "master"]
 
     def start(self) -> None:
         """Returns when every node says that the cluster serves."""

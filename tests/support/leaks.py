@@ -7,9 +7,9 @@ and when each goes. Here it is taken at its word.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import redis
 
@@ -22,6 +22,13 @@ _SECONDS: Final = re.compile(r"(\d+) s")
 _EXPIRING: Final = (-2, 0)
 """What Redis says of a key whose time ends just now."""
 _OVER: Final = frozenset({*TERMINAL_STATES, *BATCH_OVER})
+
+
+class Server(Protocol):
+    """What holds keys: a server, a cluster, or the primary behind a Sentinel."""
+
+    @property
+    def ports(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True)
@@ -65,10 +72,16 @@ class Picture:
         return f"{{{self.namespace}:{ids.shard_of_id(name):02d}}}:file:{name}" in self.hashes
 
 
-def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
+def picture(server: Server, namespace: str, before: Collection[str] = ()) -> Picture:
     """Read everything on a server; keys that are neither the namespace's nor in `before` are strange."""
     seen = Picture(namespace)
-    ours = (f"{{{namespace}:", f"{namespace}:")
+    for port in server.ports:
+        _look(seen, port, before)
+    return seen
+
+
+def _look(seen: Picture, port: int, before: Collection[str]) -> None:
+    ours = (f"{{{seen.namespace}:", f"{seen.namespace}:")
     with redis.Redis(port=port, decode_responses=True, encoding_errors="replace") as client:
         found = list(client.scan_iter(count=1000))
         seen.strange += [name for name in found if not name.startswith(ours) and name not in before]
@@ -77,21 +90,24 @@ def picture(port: int, namespace: str, before: Iterable[str] = ()) -> Picture:
         for name, kind, ttl in zip(mine, replies, replies[len(mine) :], strict=False):
             if kind != "none" and ttl not in _EXPIRING:
                 seen.found[name] = kind, ttl
-        _values(seen, client)
-    return seen
+        _values(seen, mine, client)
 
 
-def names(port: int) -> frozenset[str]:
+def names(server: Server) -> frozenset[str]:
     """Every key on a server."""
-    with redis.Redis(port=port, decode_responses=True) as client:
-        return frozenset(client.scan_iter(count=1000))
+    found = set[str]()
+    for port in server.ports:
+        with redis.Redis(port=port, decode_responses=True) as client:
+            found.update(client.scan_iter(count=1000))
+    return frozenset(found)
 
 
-def forget(port: int, namespace: str) -> None:
+def forget(server: Server, namespace: str) -> None:
     """Delete a namespace."""
-    with redis.Redis(port=port, decode_responses=True) as client:
-        gone = [name for name in client.scan_iter(count=1000) if namespace in name]
-        _each(client, [("DEL", name) for name in gone])
+    for port in server.ports:
+        with redis.Redis(port=port, decode_responses=True) as client:
+            gone = [name for name in client.scan_iter(count=1000) if namespace in name]
+            _each(client, [("DEL", name) for name in gone])
 
 
 def problems(seen: Picture) -> list[str]:
@@ -125,13 +141,13 @@ def problems(seen: Picture) -> list[str]:
     return found
 
 
-def _values(seen: Picture, client: Any) -> None:
+def _values(seen: Picture, mine: Sequence[str], client: Any) -> None:
     commands: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
         "hash": (seen.hashes, ()),
         "list": (seen.lists, (0, -1)),
         "zset": (seen.zsets, (0, -1)),
     }
-    names = [name for name, (kind, _) in seen.found.items() if kind in commands]
+    names = [name for name in mine if name in seen.found and seen.found[name][0] in commands]
     pipeline = client.pipeline(transaction=False)
     for name in names:
         kind = seen.found[name][0]

@@ -48,6 +48,10 @@ class Watched:
             _, port = client.sentinel_get_master_addr_by_name(SERVICE)
         return next(server for server in (self.primary, self.replica) if server.port == int(port))
 
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return self.server.ports
+
     def ask(self, *command: str) -> Any:
         """One command to the Sentinel."""
         with client_of(self.port, self._tls) as client:

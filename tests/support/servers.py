@@ -71,6 +71,10 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        return (self.port,)
+
+    @property
     def url(self) -> str:
         if self.tls is not None:
             return f"rediss://127.0.0.1:{self.port}/0?{self.tls.query}"

@@ -11,8 +11,8 @@ from aiforge.core.types import ProviderCall
 from tests.support.turns import COST, USAGE, intended, paid
 from worker.contract.batch.batches import BatchStore, Slice, Stored
 from worker.contract.batch.line_schemas import LineResponse
+from worker.contract.claims import Refused, new_token
 from worker.contract.schemas import BatchItem, BatchRow, TurnFailure
-from worker.contract.store import Refused, new_token
 
 Released: TypeAlias = Literal["queued", "refused", "over"]
 

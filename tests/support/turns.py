@@ -11,10 +11,14 @@ import msgspec
 
 from aiforge.core.events import Done, Error, Event, Failed, Message, Token, encode
 from aiforge.core.types import ProviderCall, Usage
+from tests.support.waiting import eventually
+from worker.contract.claims import Claim, Finished, new_token
 from worker.contract.client import TurnClient
+from worker.contract.errors import Unavailable
+from worker.contract.places import Place
 from worker.contract.records import TurnOutcome
-from worker.contract.schemas import StoredMessage, TurnFailure, TurnRequest, TurnState
-from worker.contract.store import Claim, Finished, Place, TurnStore, new_token
+from worker.contract.schemas import Caller, StoredMessage, TurnFailure, TurnRequest, TurnState
+from worker.contract.store import TurnStore
 
 USAGE: Final = Usage(input_tokens=12, output_tokens=3)
 SUSPECT_AFTER: Final = 2
@@ -44,6 +48,21 @@ def lost(call_id: str) -> ProviderCall:
 async def rows(store: TurnStore, owner: str) -> list[ProviderCall]:
     """The ledger of a turn or batch without what only Redis and the claim know of a row."""
     return [msgspec.structs.replace(call, attempt=None, at=None) for call in await store.calls(owner)]
+
+
+async def ended(client: TurnClient, turn_id: str) -> TurnState:
+    """How a turn ends, also where its store is away for some of the time."""
+
+    async def state() -> TurnState | None:
+        try:
+            turn = await client.wait(turn_id, 5)
+        except Unavailable:
+            return None
+        return turn.state if turn.finished else None
+
+    found = await eventually(state, 40)
+    assert found is not None
+    return found
 
 
 class Connect(Protocol):
@@ -163,7 +182,7 @@ async def die(store: TurnStore, running: Running) -> tuple[str, str | None]:
 async def submit(client: TurnClient, message: str = "Hello?", **options: Any) -> Place:
     """Post a turn; options are those of `TurnClient.submit`."""
     turn = await client.submit(TurnRequest(message=message), **options)
-    return Place(turn.turn_id, options.get("tenant", "default"), turn.conversation_id)
+    return Place(turn.turn_id, client.caller.tenant, turn.conversation_id)
 
 
 async def answered(client: TurnClient, message: str, answer: str, **options: Any) -> Place:
@@ -176,8 +195,8 @@ async def answered(client: TurnClient, message: str, answer: str, **options: Any
 async def read(client: TurnClient, place: Place, after: int = 0) -> list[tuple[int, Event]]:
     """All that a reader gets of a turn that is over."""
     async with asyncio.timeout(10):
-        return [entry async for entry in client.events(place.turn_id, after=after, tenant=place.tenant)]
+        return [entry async for entry in client.of(Caller(place.tenant)).events(place.turn_id, after=after)]
 
 
 async def state(client: TurnClient, place: Place) -> TurnState:
-    return (await client.turn(place.turn_id, tenant=place.tenant)).state
+    return (await client.of(Caller(place.tenant)).turn(place.turn_id)).state

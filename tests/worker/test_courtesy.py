@@ -1,94 +1,108 @@
-"""How many slices of batches go on while chats are about."""
+"""How items of batches begin while chats are about."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support.waiting import eventually
-from worker.running.courtesy import LEAST, Courtesy
+from worker.running.courtesy import APART_SECONDS, Courtesy
 
 pytestmark = pytest.mark.anyio
-SLOTS = 40
-STEP_SECONDS = 0.002
 
 
-class Batch:
-    """Slots that all have something to compute, one slice after the other."""
+class Beginning:
+    """Items that begin as they may; `begun` has the batch of each and the time on the loop's clock."""
 
     def __init__(self, courtesy: Courtesy) -> None:
-        self.under_way = 0
-        self.slices = 0
+        self.begun: list[tuple[str, float]] = []
         self._courtesy = courtesy
-        self._over = False
 
-    async def slot(self) -> None:
-        async with self._courtesy.slot():
-            while not self._over:
-                self.under_way += 1
-                await self._slice()
-                self.under_way -= 1
-                self.slices += 1
-                await self._courtesy.between()
-
-    async def _slice(self) -> None:
-        for _ in range(3):
-            until = time.perf_counter() + STEP_SECONDS
-            while time.perf_counter() < until:
-                pass
-            await asyncio.sleep(0)
+    async def _item(self, batch: str) -> None:
+        await self._courtesy.item(batch)
+        self.begun.append((batch, asyncio.get_running_loop().time()))
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[list[asyncio.Task[None]]]:
+    async def items(self, **counts: int) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """So many of each batch, all at once; at the end they have begun."""
         async with asyncio.TaskGroup() as group:
-            yield [group.create_task(self.slot()) for _ in range(SLOTS)]
-            self._over = True
+            yield [
+                group.create_task(self._item(batch)) for batch, count in counts.items() for _ in range(count)
+            ]
+
+    @property
+    def gaps(self) -> list[float]:
+        times = [at for _, at in self.begun]
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
 
 
-async def test_without_a_chat_any_number_goes_on() -> None:
-    batch = Batch(Courtesy())
-    async with batch.running():
-        await eventually(lambda: batch.slices > 2 * SLOTS)
-        assert batch.under_way > SLOTS / 2
+async def test_without_a_chat_nobody_waits() -> None:
+    beginning = Beginning(Courtesy())
+    async with beginning.items(a=50):
+        await asyncio.sleep(0)
+        assert len(beginning.begun) == 50
 
 
-async def test_with_a_chat_only_some_go_on_and_afterwards_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.running.courtesy.ABOUT_SECONDS", 0.1)
+async def test_with_a_chat_items_begin_one_by_one() -> None:
+    """A clock of whole milliseconds can make two of them look nearer than they are."""
     courtesy = Courtesy()
-    batch = Batch(courtesy)
-    async with batch.running():
-        with courtesy.chat():
-            await eventually(lambda: batch.under_way <= LEAST, 30)
-            before = batch.slices
-            await eventually(lambda: batch.slices > before + SLOTS)
-        await eventually(lambda: batch.under_way > SLOTS / 2)
+    beginning = Beginning(courtesy)
+    with courtesy.chat():
+        async with beginning.items(a=50):
+            pass
+    assert sum(beginning.gaps) > 0.9 * 49 * APART_SECONDS
+    assert min(beginning.gaps) > 0
 
 
-async def test_a_slot_that_is_cancelled_while_it_waits_takes_no_place(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("worker.running.courtesy.ABOUT_SECONDS", 0.1)
-    courtesy = Courtesy()
-    batch = Batch(courtesy)
-    async with batch.running() as slots:
-        with courtesy.chat():
-            await eventually(lambda: batch.under_way <= LEAST, 30)
-            for slot in slots[SLOTS // 2 :]:
-                slot.cancel()
-            await asyncio.wait(slots[SLOTS // 2 :])
-            before = batch.slices
-            await eventually(lambda: batch.slices > before + SLOTS)
-        await eventually(lambda: courtesy.under_way == SLOTS // 2)
-
-
-async def test_a_loop_with_room_for_all_keeps_nobody_waiting() -> None:
+async def test_behind_a_chat_another_one_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     courtesy = Courtesy()
     with courtesy.chat():
-        async with contextlib.AsyncExitStack() as stack:
-            for _ in range(SLOTS):
-                await stack.enter_async_context(courtesy.slot())
-            assert courtesy.under_way == SLOTS
+        pass
+    async with Beginning(courtesy).items(a=2) as tasks:
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in tasks)
+    monkeypatch.setattr("worker.running.courtesy.ABOUT_SECONDS", 0.0)
+    beginning = Beginning(courtesy)
+    async with beginning.items(a=50):
+        await asyncio.sleep(0)
+        assert len(beginning.begun) == 50
+
+
+async def test_who_waits_goes_at_once_when_no_chat_is_about_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.running.courtesy.APART_SECONDS", 0.05)
+    courtesy = Courtesy()
+    beginning = Beginning(courtesy)
+    async with beginning.items(a=200):
+        with courtesy.chat():
+            await eventually(lambda: len(beginning.begun) == 2)
+        monkeypatch.setattr("worker.running.courtesy.ABOUT_SECONDS", 0.0)
+        await eventually(lambda: len(beginning.begun) == 200, 5)
+
+
+async def test_batches_take_turns() -> None:
+    courtesy = Courtesy()
+    beginning = Beginning(courtesy)
+    with courtesy.chat():
+        async with beginning.items(long=40, short=5):
+            pass
+    assert [batch for batch, _ in beginning.begun[:10]] == ["long", "short"] * 5
+
+
+async def test_an_item_that_is_cancelled_while_it_waits_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("worker.running.courtesy.APART_SECONDS", 0.05)
+    courtesy = Courtesy()
+    beginning = Beginning(courtesy)
+    with courtesy.chat():
+        async with beginning.items(a=200) as tasks:
+            await eventually(lambda: beginning.begun)
+            for task in tasks[1:-2]:
+                task.cancel()
+            await eventually(lambda: len(beginning.begun) >= 3, 5)

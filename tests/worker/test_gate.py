@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -16,6 +16,8 @@ from aiforge.core.line_bodies import CHAT
 from aiforge.core.providers import create_model
 from aiforge.core.setting_types import Limit
 from aiforge.core.types import (
+    AIForgeError,
+    ProviderCall,
     ProviderError,
     RateLimitError,
     RequestRefusedError,
@@ -218,6 +220,16 @@ async def test_what_a_request_does_wrong_opens_no_circuit(sides: Sides) -> None:
     assert (await one.providers.all())[0].circuit == "open"
 
 
+async def test_a_probe_that_meets_no_trusted_connection_closes_no_circuit(sides: Sides) -> None:
+    """Nothing is repeated then; but nobody has answered either."""
+    one = await sides()
+    await one.fail(times=FAILURES)
+    await one.fail(UnavailableError("no trusted connection", retryable=False))
+    await one.gate.settle()
+    (health,) = await one.providers.all()
+    assert (health.circuit, health.failures) == ("open", FAILURES + 1)
+
+
 async def test_chats_go_before_items_of_another_worker(sides: Sides) -> None:
     limit = Limit(requests_per_minute=60 * 20)
     one, two = await sides(limit), await sides(limit)
@@ -285,6 +297,40 @@ async def test_a_turn_does_not_wait_for_what_the_gate_waits_for(provider: FakePr
     await calls.ask(Request(messages=[{"role": "user", "content": "Hi"}]))
     assert time.monotonic() - began < 10
     assert gate.left == [(False, "rate_limited"), (True, None)]
+
+
+class Refusing(ListRecorder):
+    """Lets one call begin."""
+
+    async def intend(self, call: ProviderCall, most: Callable[[], Usage]) -> None:
+        await super().intend(call, most)
+        if len(self.intended) > 1:
+            raise AIForgeError("no room in a budget")
+
+
+async def test_a_call_that_was_not_made_takes_no_tokens(sides: Sides, provider: FakeProvider) -> None:
+    """Nor those of the call before it."""
+    one = await sides(Limit(tokens_per_minute=600_000, burst_seconds=60), provider)
+    provider.push(Reply(text="Hello", usage=Usage(100_000, 0)))
+    calls = Calls(
+        model=create_model(library(provider)),
+        provider="openai",
+        model_name=MODEL,
+        params=CallParams(),
+        max_retries=0,
+        deadline=asyncio.get_running_loop().time() + 60,
+        emit=lambda _event: None,
+        recorder=Refusing(),
+        gate=one.gate.chats,
+    )
+    await calls.ask(Request(messages=[{"role": "user", "content": "Hi"}]))
+    with pytest.raises(AIForgeError, match="no room"):
+        await calls.ask(Request(messages=[{"role": "user", "content": "Hi"}]))
+    await one.gate.settle()
+    (health,) = await one.providers.all()
+    record = one.providers.keys.of_provider(health.name)[0]
+    (ahead,) = await one.client.connection.command("HMGET", record, "next_token")
+    assert float(ahead) / 1000 - provider.calls[0].arrived == pytest.approx(10, abs=4)
 
 
 async def test_a_turn_that_is_stopped_while_it_waits_made_no_call(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Final
 
@@ -170,13 +171,16 @@ async def joins_its_line(client: TurnClient, worker: LocalWorker, turn_id: str) 
 
 
 async def test_an_item_waits_for_room_in_a_budget_and_its_conversation_goes_on(
-    connect: Connect, provider: FakeProvider
+    connect: Connect, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor does it keep its slot meanwhile."""
+    monkeypatch.setattr(item_turns, "LOOK_SECONDS", 600.0)
     client = await full(connect)
     batch = await submit(client, ("line", "a"))
     turn_id = item_place("default", "a", batch.batch_id, 0, 0).turn_id
     async with LocalWorker(client, provider) as worker:
-        await worker.slices.run(batch.batch_id)
+        async with asyncio.timeout(40):
+            await worker.slices.run(batch.batch_id)
         assert await is_scheduled(client, turn_id)
         assert (await client.line("a")).active is None
         chat = await client.submit(TurnRequest(message="chat", max_tokens=5), conversation_id="a")

@@ -13,6 +13,7 @@ from tests.support.turns import Running, claim, crash, expire, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
 from worker.contract.settings import ContractSettings
+from worker.contract.store import TurnStore
 from worker.upkeep.leases import Held, Leases
 
 pytestmark = pytest.mark.anyio
@@ -152,3 +153,24 @@ async def test_heartbeats_go_on_after_an_outage(namespace: str) -> None:
                 await eventually(lambda: lease(own, client, turn) > before)
                 assert held.reason is None
                 await stopped(beating)
+
+
+async def test_what_was_claimed_anew_during_a_heartbeat_goes_on(client: TurnClient) -> None:
+    first = await running(client)
+    place, leases = first.claim.place, Leases()
+    await crash(client.turns, first)
+    second = await claim(client.turns, place)
+    with ExitStack() as before, ExitStack() as after:
+        before.enter_context(leases.hold(place.turn_id, first.claim.fence))
+        found: list[Held] = []
+
+        class Slow(TurnStore):
+            async def heartbeat(self, held: dict[str, int]) -> list[str]:
+                lost = await super().heartbeat(held)
+                before.close()
+                found.append(after.enter_context(leases.hold(place.turn_id, second.claim.fence)))
+                return lost
+
+        await leases.renew(Slow(client.connection, client.settings))
+        await leases.renew(client.turns)
+        assert [held.reason for held in found] == [None]

@@ -13,10 +13,11 @@ from tests.support.certificates import Certificates
 from tests.support.forks import forking
 from tests.support.runners import LocalWorker
 from tests.support.turns import DEAD, SUSPECT_AFTER, claim, crash, read, state, submit
+from worker.contract.claims import Finished
 from worker.contract.client import TurnClient
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import BatchItem, BatchRequest, TurnState
-from worker.contract.store import Finished, TurnStore
+from worker.contract.store import TurnStore
 
 pytestmark = pytest.mark.anyio
 

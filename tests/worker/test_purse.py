@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -10,16 +11,24 @@ from typing import Any
 import msgspec
 import pytest
 
+from aiforge.core.completions import Request, answer
+from aiforge.core.line_bodies import CHAT
+from aiforge.core.pricing import highest_price
+from aiforge.core.providers import create_model
 from aiforge.core.settings import AIForgeSettings
+from aiforge.core.tokens import MOST_TOKENS
 from aiforge.core.types import ProviderCall, Usage
+from aiforge.testing import FakeProvider
+from tests.aiforge.chat.support import ListRecorder
+from tests.support.runners import library
 from tests.support.servers import RedisServer
 from tests.support.turns import Connect, claim, submit
-from worker.calls import ledger
 from worker.calls.purse import BudgetExceededError, Purse, Purses, UnpricedModelError
 from worker.contract.calls.budget_limits import limit
 from worker.contract.calls.budgets import Budget, BudgetStore, Rules
 from worker.contract.client import TurnClient
 from worker.contract.schemas import ConversationSettings
+from worker.running import recorders
 from worker.running.specs import Specs
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +125,9 @@ async def test_tokens_can_hold_a_model_without_a_price(connect: Connect) -> None
     await purse.reserve(call(1, model="unheard-of"), most(10))
     purse.settle(call(1, model="unheard-of", outcome="ok", usage=Usage(3, 4), cost=None))
     await found.settled()
-    with pytest.raises(BudgetExceededError, match="max_tokens of the tenant is 10: 7 used"):
+    with pytest.raises(
+        BudgetExceededError, match="max_tokens of the tenant is 10: 7 used, and a call may take "
+    ):
         await purse.reserve(call(2, model="unheard-of"), most(4))
 
 
@@ -127,7 +138,7 @@ async def test_a_conversations_budget_goes_with_it(connect: Connect, server: Red
     place = await submit(client, conversation_id="c")
     running = await claim(client.turns, place)
     specs = Specs(AIForgeSettings.load(), purses=found)
-    recorder = ledger.of_turn(client.turns, place, running.claim.token, specs)
+    recorder = recorders.of_turn(client.turns, place, running.claim.token, specs)
     recorder.begin(running.claim)
     recorder.next_call_id()
     await recorder.intend(call(1), lambda: Usage(5, 0))
@@ -136,3 +147,29 @@ async def test_a_conversations_budget_goes_with_it(connect: Connect, server: Red
     await running.answer("Hi")
     (name,) = server.ask("KEYS", "*:budget:conversation:c")
     assert 60_000 < server.ask("PTTL", name) <= (60 + client.settings.action_timeout_seconds) * 1000
+
+
+class Noting(ListRecorder):
+    """Asks what each call can take at most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most: list[Usage] = []
+
+    async def intend(self, call: ProviderCall, most: Callable[[], Usage]) -> None:
+        await super().intend(call, most)
+        self.most.append(most())
+
+
+@pytest.mark.parametrize(("asked", "longest"), [(5, 5), (10**30, MOST_TOKENS)])
+async def test_what_a_line_asks_for_beyond_any_answer_has_a_price_all_the_same(
+    provider: FakeProvider, asked: int, longest: int
+) -> None:
+    """The provider says what is wrong with it, and not a calculation that has no such numbers."""
+    body = {"model": "gpt-5.4", "max_tokens": asked, "messages": [{"role": "user", "content": "Hi"}]}
+    model, noting = create_model(library(provider)), Noting()
+    request = Request(CHAT, json.dumps(body).encode(), model, "openai", "gpt-5.4", 0, 20.0, {})
+    assert (await answer(request, noting)).status == 200
+    (most,) = noting.most
+    assert most.output_tokens == longest
+    assert highest_price("openai", "gpt-5.4", most) is not None

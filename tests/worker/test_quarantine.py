@@ -22,8 +22,8 @@ from tests.support.turns import DEAD, SUSPECT_AFTER, claim, crash, read, state, 
 from tests.support.waiting import eventually
 from worker import metrics
 from worker.contract.client import TurnClient
+from worker.contract.places import Place
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState, TurnState
-from worker.contract.store import Place
 from worker.suspects.forks import Forks
 from worker.suspects.quarantine import PLACES, STOP_SECONDS
 

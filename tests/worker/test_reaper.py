@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from aiforge.core.tokens import LONGEST_ANSWER, USUAL_ANSWER
+from aiforge.core.types import Usage
 from aiforge.testing import FakeProvider
-from tests.support.runners import LocalWorker
+from tests.support.runners import LocalWorker, library
 from tests.support.servers import RedisServer
 from tests.support.slices import Sliced, take
-from tests.support.turns import Connect, claim, expire, state, submit
+from tests.support.turns import Connect, claim, expire, intended, state, submit
 from tests.support.waiting import eventually
+from worker.calls.purse import Purses
+from worker.contract.calls.budget_limits import limit
+from worker.contract.calls.budgets import Budget, BudgetStore
 from worker.contract.client import TurnClient
-from worker.contract.ids import SHARDS
+from worker.contract.ids import SHARDS, shard_of_id
 from worker.contract.queues import queue
 from worker.contract.schemas import BatchItem, BatchRequest, BatchState, Lane, TurnState
 from worker.contract.settings import ContractSettings
@@ -80,6 +87,25 @@ async def test_lost_wake_ups_are_sent_again_and_no_more_than_those(
         assert await depth(client) == 0, "they are not due again yet"
 
 
+async def test_what_was_woken_is_left_alone_ever_longer(
+    client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
+) -> None:
+    """Work that no worker takes, for whatever reason, makes no storm of wake-ups."""
+    place = await submit(client)
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="a")]))
+    async with LocalWorker(client, provider) as worker:
+        for seconds in (5, 10, 20):
+            lose_wake_ups(server, namespace)
+            for work in (place.turn_id, batch.batch_id):
+                make_due(server, client, work)
+            await worker.reaper.tick()
+            now = int(server.ask("TIME")[0])
+            for work in (place.turn_id, batch.batch_id):
+                due = float(server.ask("ZSCORE", client.turns.keys.ready(shard_of_id(work)), work)) / 1000
+                assert seconds - 3 < due - now <= seconds + 1
+            await eventually(lambda: deep(client, 1))
+
+
 async def test_a_lost_wake_up_is_found_beside_those_of_shards_that_others_look_after(
     client: TurnClient, provider: FakeProvider, server: RedisServer, namespace: str
 ) -> None:
@@ -134,6 +160,39 @@ async def test_a_slice_whose_worker_died_is_done_again(
         for _ in range(2):
             await worker.slices.run(batch.batch_id)
     assert (await client.batch(batch.batch_id)).completed == 2
+
+
+async def test_what_the_dead_had_reserved_counts_with_what_is_usual(
+    connect: Connect, provider: FakeProvider
+) -> None:
+    """It does not stand in the way of others until somebody gives it up for spent."""
+    limits = {"max_tokens": Decimal(10**6)}
+    client = await connect(budgets={"conversation": limits, "batch": limits})
+    budgets = BudgetStore(client.connection, client.settings)
+    most = Usage(10, LONGEST_ANSWER)
+    running = await claim(client.turns, await submit(client, conversation_id="c"))
+    batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="a")]))
+    taken = await take(client.batches, batch.batch_id)
+    assert isinstance(taken, Sliced)
+    async with LocalWorker(client, provider) as worker:
+        purses = Purses(client.connection, client.settings, library(provider))
+        for scope, purse, call_id, work in (
+            ("conversation:c", purses.of_turn("default", "c"), running.call_id, running.claim.place.turn_id),
+            (
+                f"batch:{batch.batch_id}",
+                purses.of_batch("default", batch.batch_id),
+                taken.call_id(0),
+                taken.taken.work,
+            ),
+        ):
+            assert purse is not None
+            call = msgspec.structs.replace(intended(call_id), model="gpt-4o-mini")
+            await purse.reserve(call, lambda: most)
+            budget = Budget(scope, limit("max_tokens", Decimal(1)))
+            assert await budgets.used("default", budget) == 0
+            await expire(client.turns, work, shard_of_id(work))
+            await worker.reaper.tick()
+            assert await budgets.used("default", budget) == 10 + USUAL_ANSWER
 
 
 async def test_a_batch_that_nobody_was_told_of_is_woken(

@@ -15,7 +15,7 @@ from tests.support.turns import Connect
 from tests.support.waiting import eventually
 from worker import metrics
 from worker.contract.client import TurnClient
-from worker.contract.schemas import BATCH_OVER, Batch, BatchItem, BatchRequest
+from worker.contract.schemas import BATCH_OVER, Batch, BatchItem, BatchRequest, Caller
 
 pytestmark = pytest.mark.anyio
 CHAT = "/v1/chat/completions"
@@ -112,8 +112,8 @@ async def test_each_tenant_has_its_own(client: TurnClient, provider: FakeProvide
     request = BatchRequest(items=[BatchItem(message="a")], cache_ttl=60)
     async with LocalWorker(client, provider) as worker:
         for tenant in ("one", "other", "one"):
-            batch = await client.submit_batch(request, tenant=tenant)
-            while (await client.batch(batch.batch_id, tenant=tenant)).state not in BATCH_OVER:
+            batch = await client.of(Caller(tenant)).submit_batch(request)
+            while (await client.of(Caller(tenant)).batch(batch.batch_id)).state not in BATCH_OVER:
                 await worker.slices.run(batch.batch_id)
     assert len(provider.calls) == 2
 
@@ -161,6 +161,20 @@ async def test_a_refusal_is_not_kept(
         for _ in range(2):
             posted = await post_lines(client, {"model": "m", **asked}, endpoint=endpoint)
             assert (await run(client, worker, posted)).completed == 1
+    assert len(provider.calls) == 2
+
+
+@pytest.mark.parametrize("choices", ["Hello.", {"0": 1}, [{"finish_reason": "stop", "message": None}], [7]])
+async def test_an_answer_in_another_form_is_passed_on_and_not_kept(
+    client: TurnClient, provider: FakeProvider, choices: Any
+) -> None:
+    provider.when("Where", Reply(body=json.dumps({"choices": choices})))
+    async with LocalWorker(client, provider) as worker:
+        for _ in range(2):
+            batch = await run(client, worker, await post_lines(client, {"model": "m", "messages": MESSAGES}))
+            (row,) = await client.results(batch.batch_id)
+            assert row.response is not None
+            assert json.loads(bytes(row.response.body)) == {"choices": choices}
     assert len(provider.calls) == 2
 
 

@@ -12,6 +12,8 @@ from tests.support.runners import LocalWorker
 from tests.support.slices import Sliced, kill, take
 from tests.support.turns import Connect
 from tests.support.waiting import eventually
+from worker.contract.batch.share import HEAD_START, Share
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.schemas import Batch, BatchItem, BatchRequest, BatchState, Lane
 
@@ -110,6 +112,32 @@ async def test_a_slice_in_the_middle_is_handed_back(connect: Connect, provider: 
     assert await outcomes(client, batch) == {"aborted": 1, "ok": 9}
 
 
+async def test_a_slice_makes_way_for_a_batch_that_has_just_come(
+    connect: Connect, provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has not done goes back, and its slot is the newcomer's."""
+    monkeypatch.setattr("worker.running.sharing.FRESH_SECONDS", 0.0)
+    client = await connect(batch_window=1)
+    batch = await submit(client, 25)
+    provider.when("question 3", Reply(chunks=[Gate("go"), "x"]))
+    async with LocalWorker(client, provider) as worker:
+        for _ in range(HEAD_START):  # after which it is no newcomer itself
+            await Share(client.connection, client.settings).pick()
+        await grown(client, worker, batch)
+        running = worker.start_slice(batch.batch_id)
+        await provider.wait_until_async(lambda: provider.calls[-1].question == "question 3")
+        other = await client.submit_batch(BatchRequest(items=[BatchItem(message="newcomer")]))
+        provider.open("go")
+        await running
+        assert 4 <= (await client.batch(batch.batch_id)).completed < 11
+        await worker.slices.run(batch.batch_id)
+        assert (await client.batch(other.batch_id)).completed == 1
+        assert set(await outcomes(client, batch)) == {"ok"}
+        done = await run_all(client, worker, batch)
+    assert (done.completed, len(provider.calls)) == (25, 26)
+    assert await outcomes(client, batch) == {"ok": 25}
+
+
 async def test_after_a_cancellation_no_item_begins(connect: Connect, provider: FakeProvider) -> None:
     client = await connect(batch_window=1)
     batch = await submit(client, 9)
@@ -164,6 +192,26 @@ async def test_a_slice_whose_items_are_all_done(client: TurnClient, provider: Fa
     async with LocalWorker(client, provider) as worker:
         done = await run_all(client, worker, batch)
     assert (done.completed, len(provider.calls)) == (2, 1)
+
+
+async def test_a_file_that_is_being_validated_stays_a_newcomer(
+    client: TurnClient, provider: FakeProvider
+) -> None:
+    """Slots that come too early for its items take nothing of what it may expect."""
+    upload = await client.files.begin("default", "q.jsonl", "batch")
+    await upload.write(b"no JSON\n")
+    file = await upload.seal()
+    posted = BatchRequest(
+        input_file_id=file.file_id, endpoint="/v1/chat/completions", completion_window="24h"
+    )
+    batch = await client.submit_batch(posted)
+    share = Share(client.connection, client.settings)
+    assert not isinstance(await take(client.batches, batch.batch_id), Refused)
+    async with LocalWorker(client, provider) as worker:
+        await worker.slices.run(batch.batch_id)
+    assert await share.newcomers() == {}
+    await share.join(batch.batch_id, "default")
+    assert await share.newcomers() == {batch.batch_id: HEAD_START}
 
 
 async def test_a_file_without_a_right_line_is_finished_by_the_next_who_is_woken(

@@ -15,6 +15,8 @@ from worker.calls.gate import ProviderGate
 from worker.contract.batch.batches import Slice
 from worker.contract.batch.line_schemas import LineItem
 from worker.contract.calls.providers import Providers
+from worker.contract.claims import Claim, Log
+from worker.contract.places import Place
 from worker.contract.schemas import (
     BatchItem,
     BatchRequest,
@@ -23,7 +25,6 @@ from worker.contract.schemas import (
     TurnRequest,
 )
 from worker.contract.server.connection import Connection
-from worker.contract.store import Claim, Log, Place
 from worker.running.specs import Specs, stored
 
 PLACE = Place("00" + "0" * 20, "default", "c")

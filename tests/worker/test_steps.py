@@ -12,10 +12,11 @@ from aiforge.testing import FakeProvider
 from tests.support.runners import LocalWorker
 from tests.support.slices import kill
 from tests.support.turns import Connect, intended
-from worker.contract.batch.batches import VALIDATE
+from worker.contract.batch.batches import VALIDATE, Slice
+from worker.contract.claims import Refused
 from worker.contract.client import TurnClient
 from worker.contract.schemas import Batch, BatchRequest, BatchState
-from worker.contract.store import Refused
+from worker.running.steps import Steps
 
 pytestmark = pytest.mark.anyio
 CHAT: Final = "/v1/chat/completions"
@@ -49,6 +50,22 @@ async def test_a_file_that_can_never_be_read_makes_its_batch_fail(
     (error,) = ended.errors.data
     assert error.code == "internal_error"
     assert "AIFORGE_FILES_URL" in error.message
+
+
+async def test_of_a_cancelled_batch_no_further_lines_are_read(
+    client: TurnClient, provider: FakeProvider
+) -> None:
+    batch = await posted(client, b'{"custom_id": "' + b"x" * 3_000_000, b"{}")
+    taken = await client.batches.claim(batch.batch_id, "t", intended(""))
+    assert isinstance(taken, Slice)
+    assert batch.input_file_id is not None
+    await client.connection.command("LTRIM", client.batches.keys.pieces(batch.input_file_id), 0, 0)
+    assert (await client.cancel_batch(batch.batch_id)).state is BatchState.CANCELLING
+    async with LocalWorker(client, provider) as worker:
+        with worker.leases.hold(taken.work, taken.fence) as held:
+            await Steps(batches=client.batches, waker=worker.waker, foreign=None).run(taken, held)
+    done = await client.batch(batch.batch_id)
+    assert (done.state, done.errors) == (BatchState.CANCELLED, None), "to read on would meet what is gone"
 
 
 async def test_a_step_waits_for_a_store_that_is_away(

@@ -11,8 +11,8 @@ from aiforge.testing import ToolCall as Asked
 from tests.support.runners import LocalWorker
 from tests.support.turns import read, state, submit
 from worker.contract.client import TurnClient
+from worker.contract.places import Place
 from worker.contract.schemas import Paused, TurnRequest, TurnState
-from worker.contract.store import Place
 from worker.running.journal import left_of
 
 pytestmark = pytest.mark.anyio

@@ -15,9 +15,9 @@ from tests.support.servers import RedisServer
 from tests.support.turns import Connect, claim, expire, read, state, submit
 from tests.support.waiting import eventually
 from worker.contract.client import TurnClient
+from worker.contract.places import Place, new_place
 from worker.contract.schemas import Lane, TurnRequest, TurnState
 from worker.contract.settings import ContractSettings
-from worker.contract.store import Place, new_place
 
 pytestmark = pytest.mark.anyio
 

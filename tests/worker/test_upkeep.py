@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from worker.upkeep.tasks import keep_up
+from worker.loop import keep_up
 
 pytestmark = pytest.mark.anyio
 

@@ -28,8 +28,8 @@ from worker.contract.calls.providers import Ended, Granted, Providers, Wants, pe
 from worker.contract.errors import Unavailable
 from worker.contract.readers import Listener
 from worker.contract.server.connection import Connection
+from worker.loop import keep_up
 from worker.settings import WorkerSettings
-from worker.upkeep.tasks import keep_up
 
 LaneName: TypeAlias = Literal["chat", "batch"]
 
@@ -199,7 +199,8 @@ class _Place:
         outcome = outcome_of(error) if error else "ok" if ok else "none"
         bad = outcome not in ("ok", "none")
         if self.permit or bad or (outcome == "ok" and not self.model.well):
-            took = usage.input_tokens + usage.output_tokens if usage else self.tokens
+            made = usage is not None or outcome != "none"
+            took = usage.input_tokens + usage.output_tokens if usage else self.tokens if made else 0
             after = error.retry_after if error else None
             self.model.well = self.model.well and not bad
             self.model.end(Ended(self.permit, outcome, took - self.tokens if self.permit else 0, after))

@@ -9,12 +9,10 @@ import msgspec
 from aiforge.core.types import ProviderCall, Usage
 from worker import metrics
 from worker.calls.purse import Purse, Purses
-from worker.contract.batch.batches import Slice
-from worker.contract.calls.budget_limits import limit
+from worker.contract.claims import Claim
 from worker.contract.errors import Unavailable
-from worker.contract.store import Claim, Place, TurnStore
+from worker.contract.store import TurnStore
 from worker.patience import patiently
-from worker.running.specs import Specs
 
 
 class Recorder:
@@ -51,8 +49,9 @@ class Recorder:
         """The claim of a turn was granted."""
         self.attempt = claim.attempt
         if self._purses is not None:
+            place = claim.place
             self._purse = self._purses.of_turn(
-                claim.place.tenant, claim.place.conversation_id, claim.batch_id
+                place.tenant, place.conversation_id, batch_id=claim.batch_id, api_key=claim.api_key
             )
         if self._purse is not None:
             self._purse.lives = claim.lives
@@ -96,20 +95,3 @@ class Recorder:
         """Calls that ended and are not in the ledger yet; the caller enters them."""
         settled, self._settled = self._settled, []
         return settled
-
-
-def of_turn(store: TurnStore, place: Place, token: str, specs: Specs) -> Recorder:
-    """The recorder of a turn that is, or is about to be, claimed with this token."""
-    prefix = f"{place.turn_id}.{token}"
-    return Recorder(store, place.turn_id, prefix, specs.first_call, tenant=place.tenant, purses=specs.purses)
-
-
-def of_item(store: TurnStore, taken: Slice, index: int, specs: Specs) -> Recorder:
-    """The recorder of one item of a slice."""
-    cap = taken.defaults.max_cost
-    limits = [] if cap is None else [limit("max_usd", cap)]
-    purse = specs.purses.of_batch(taken.tenant, taken.batch_id, limits) if specs.purses else None
-    prefix = f"{taken.batch_id}.{taken.token}.{index}"
-    recorder = Recorder(store, taken.batch_id, prefix, specs.first_call, tenant=taken.tenant, purse=purse)
-    recorder.attempt = taken.attempt
-    return recorder

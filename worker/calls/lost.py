@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -14,15 +14,16 @@ from aiforge.core.tokens import estimate_usage, usual_answer
 from aiforge.core.types import ProviderCall, Usage
 from worker.contract.batch.batches import BatchStore, Slice
 from worker.contract.batch.line_schemas import LineItem
+from worker.contract.places import Place
 from worker.contract.schemas import BatchItem, BatchRequest
-from worker.contract.store import Place, TurnStore
+from worker.contract.store import TurnStore
 
 Prices: TypeAlias = Mapping[str, Price]
 """Own prices by `provider/model`."""
 
 
 async def lost_calls(store: TurnStore, place: Place, prices: Prices) -> list[ProviderCall]:
-    """The open calls of a turn as `lost`: memory and message went in, what readers saw came out.
+    """The open calls of a turn as `lost`: prompt, memory and message went in, what readers saw came out.
 
     None where a newer version wrote the turn.
     """
@@ -33,8 +34,9 @@ async def lost_calls(store: TurnStore, place: Place, prices: Prices) -> list[Pro
         left = await store.left_behind(place)
     except msgspec.MsgspecError:
         return []  # of a newer version: what they cost is not known here
-    sent = [{"content": message.content} for message in left.window] + [{"content": left.request.message}]
-    usage = estimate_usage(sent, None, _said(left.events))
+    prompt = _prompt(left.request, left.settings)
+    told = [*(message.content for message in left.window), left.request.message]
+    usage = estimate_usage([{"content": text} for text in (*prompt, *told)], None, _said(left.events))
     named = left.settings.model if left.request.model is None else left.request.model
     return [_lost(call, named, usage, prices) for call in opened]
 
@@ -51,7 +53,7 @@ async def lost_items(store: BatchStore, taken: Slice, prices: Prices) -> list[Pr
         if not mine:
             continue
         asked = _asked(item, taken.defaults)
-        usage = estimate_usage([{"content": asked.text}], None, "")
+        usage = estimate_usage([{"content": text} for text in (*asked.prompt, asked.text)], None, "")
         usage = msgspec.structs.replace(usage, output_tokens=usual_answer(asked.max_tokens or None))
         return [_lost(call, asked.model, usage, prices) for call in mine]
     return []
@@ -71,9 +73,20 @@ def _lost(call: ProviderCall, named: str | None, usage: Usage, prices: Prices) -
 
 
 class _Asked(NamedTuple):
+    prompt: list[str]
     text: str | list[dict[str, Any]]
     model: str | None
     max_tokens: int | None
+
+
+class _Prompted(Protocol):
+    @property
+    def system_prompt(self) -> str | None: ...
+
+
+def _prompt(*of: _Prompted) -> list[str]:
+    """The system prompt that callers have given, if any."""
+    return [one.system_prompt for one in of if one.system_prompt is not None][:1]
 
 
 class _Body(msgspec.Struct):
@@ -83,9 +96,9 @@ class _Body(msgspec.Struct):
 def _asked(item: BatchItem | LineItem, defaults: BatchRequest) -> _Asked:
     if isinstance(item, BatchItem):
         most = item.max_tokens if item.max_tokens is not None else defaults.max_tokens
-        return _Asked(item.message, item.model or defaults.model, most)
+        return _Asked(_prompt(item, defaults), item.message, item.model or defaults.model, most)
     model = msgspec.json.decode(item.body, type=_Body).model
-    return _Asked(bytes(item.body).decode(), model, longest_answer(item.body))
+    return _Asked([], bytes(item.body).decode(), model, longest_answer(item.body))
 
 
 def _said(events: list[Event]) -> str:

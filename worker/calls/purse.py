@@ -58,14 +58,19 @@ class Purses:
         """A conversation lives on from its last turn's end, which may be so long after a call."""
         self._settling: set[asyncio.Task[None]] = set()
 
-    def of_turn(self, tenant: str, conversation_id: str, batch_id: str | None = None) -> Purse | None:
+    def of_turn(
+        self, tenant: str, conversation_id: str, *, batch_id: str | None = None, api_key: str | None = None
+    ) -> Purse | None:
         """Of a turn that is a batch's item its budgets hold, too; None where no budget holds."""
-        found = self._rules.of(tenant, conversation_id=conversation_id, batch_id=batch_id)
+        found = self._rules.of(tenant, api_key=api_key, conversation_id=conversation_id, batch_id=batch_id)
         return self._purse(tenant, found)
 
-    def of_batch(self, tenant: str, batch_id: str, limits: Sequence[Limit] = ()) -> Purse | None:
+    def of_batch(
+        self, tenant: str, batch_id: str, limits: Sequence[Limit] = (), *, api_key: str | None = None
+    ) -> Purse | None:
         """`limits` are the batch's own; None where no budget holds."""
-        return self._purse(tenant, self._rules.of(tenant, batch_id=batch_id, batch_limits=limits), PAUSES)
+        found = self._rules.of(tenant, api_key=api_key, batch_id=batch_id, batch_limits=limits)
+        return self._purse(tenant, found, PAUSES)
 
     async def settled(self) -> None:
         """Returns when everything is written down, or Redis is away."""

@@ -44,13 +44,14 @@ class Refused:
 
 
 def outcome_of(error: ProviderError) -> Outcome:
-    """What a failed call says of the model: one that refuses a request is well."""
+    """What a failed call says of the model: one that refuses a request is well. One that cannot be reached is
+    not, even where nothing is repeated, as with a certificate that is out of date."""
     if isinstance(error, RateLimitError):
         return "limited" if error.retryable else "none"
     if error.status in _OVERLOADED:
         return "overloaded"
-    failed = isinstance(error, UnavailableError | APITimeoutError | StreamCutError) and error.retryable
-    return "failed" if failed else "ok"
+    failed = isinstance(error, UnavailableError | APITimeoutError | StreamCutError)
+    return "failed" if failed and (error.retryable or error.status is None) else "ok"
 
 
 def refusal(name: str, granted: Granted) -> ProviderError:

@@ -6,9 +6,12 @@ import re
 import time
 from typing import Any, Final
 
+import msgspec
+
 from aiforge.core.content import ContentError, check_content
 from aiforge.core.names import CONVERSATION_WORDS
 from aiforge.core.parameters import ParameterError, check_parameters
+from worker.contract import records
 from worker.contract.batch.files import LONGEST_LIFE, SHORTEST_LIFE
 from worker.contract.calls.budget_limits import limit
 from worker.contract.errors import InvalidInput
@@ -51,6 +54,7 @@ def check_key(key: str) -> None:
 
 def check_turn(request: TurnRequest, tools: frozenset[str]) -> None:
     """Raises InvalidInput naming the field that is wrong, whenever it is asked."""
+    _check_types(request)
     _check_request(request.message, request, "message", tools)
 
 
@@ -64,11 +68,24 @@ def check_run_after(run_after: float | None) -> None:
 
 def check_conversation(settings: ConversationSettings, tools: frozenset[str]) -> None:
     """Raises InvalidInput naming the field that is wrong."""
+    _check_types(settings)
     if not 1 <= settings.memory_k <= 1_000:
         raise InvalidInput("memory_k must be from 1 to 1000", param="memory_k")
     if settings.ttl is not None and not 1 <= settings.ttl <= LONGEST_TTL:
         raise InvalidInput(f"ttl must be from 1 to {LONGEST_TTL} seconds", param="ttl")
     _check_parameters(settings, "", tools)
+
+
+def _check_types(asked: msgspec.Struct) -> None:
+    """What a worker could not read back would be begun again and again, and block its conversation."""
+    try:
+        msgspec.json.decode(records.encode(asked), type=type(asked))
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        param = where.strip("`").removeprefix("$.")
+        raise InvalidInput(f"{param}: {what}", param=param) from None
+    except (UnicodeEncodeError, RecursionError, OverflowError):
+        return  # which is for those to name who look at texts, depth and numbers
 
 
 def check_settings(settings: ConversationSettings, tools: frozenset[str]) -> None:

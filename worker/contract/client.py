@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Sequence
@@ -34,10 +35,12 @@ from worker.contract.ids import is_turn_id
 from worker.contract.memory.conversations import ConversationStore
 from worker.contract.memory.history import HistoryStore
 from worker.contract.memory.transfer import ConversationExport, check_head, packed
+from worker.contract.places import Place, keyed_place, new_place
 from worker.contract.readers import Reader
 from worker.contract.schedule.erasing import ScheduleErasure
 from worker.contract.schedule.schedules import ScheduleStore
 from worker.contract.schemas import (
+    Caller,
     Conversation,
     ConversationSettings,
     Erasure,
@@ -50,7 +53,7 @@ from worker.contract.schemas import (
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
 from worker.contract.stats import Stats, read_stats
-from worker.contract.store import Place, TurnStore, keyed_place, new_place
+from worker.contract.store import TurnStore
 from worker.contract.wakeups.broker import on_redis
 from worker.contract.wakeups.knock import Knocker
 from worker.contract.wakeups.wake import Waker
@@ -66,10 +69,8 @@ class TurnClient(BatchClient):
         self._budgets, self._rules = BudgetStore(self.connection, settings), Rules(settings)
         self.conversations = ConversationStore(self.connection, settings)
         self._reader = Reader(self.connection, self.turns.keys)
-        self.history = HistoryStore(self.conversations, self._tools)
-        self.schedules = ScheduleStore(self.connection, settings, self._tools, self.files)
         self.providers = Providers(self.connection, settings.namespace)
-        self.ledger = Ledgers(self.connection, self.turns.keys)
+        self._serve(self.caller)
 
     @classmethod
     async def connect(cls, settings: ContractSettings) -> Self:
@@ -78,9 +79,22 @@ class TurnClient(BatchClient):
         await client.connection.command("EXISTS", client.turns.keys.workers())
         return client
 
+    def of(self, caller: Caller) -> Self:
+        """The same client for another caller; it is closed with this one."""
+        bound = copy.copy(self)
+        bound._serve(caller)
+        return bound
+
+    def _serve(self, caller: Caller) -> None:
+        self.caller = caller
+        self.history = HistoryStore(self.conversations, self._tools, caller.tenant)
+        self.schedules = ScheduleStore(self.connection, self.settings, self._tools, self.files, caller)
+        self.ledger = Ledgers(self.connection, self.turns.keys, caller.tenant)
+
     async def close(self) -> None:
         await self._reader.close()
         await self._waker.close()
+        await self.conversations.close()
         await self.connection.close()
 
     async def __aenter__(self) -> Self:
@@ -93,7 +107,6 @@ class TurnClient(BatchClient):
         self,
         request: TurnRequest,
         *,
-        tenant: str = "default",
         conversation_id: str | None = None,
         if_not_exists: Literal["create", "reject"] = "create",
         idempotency_key: str | None = None,
@@ -106,7 +119,7 @@ class TurnClient(BatchClient):
         check_turn(request, self._tools)
         if conversation_id is not None:
             check_conversation_id(conversation_id)
-        place = self._place(tenant, conversation_id, idempotency_key)
+        place = self._place(conversation_id, idempotency_key)
         await self._check_moment(place, request.run_after, keyed=idempotency_key is not None)
         digest = hashlib.sha256(records.encode(request)).hexdigest()[:32]
         answer, turn = await self.turns.submit(
@@ -115,130 +128,128 @@ class TurnClient(BatchClient):
             digest=digest,
             create=if_not_exists == "create" or conversation_id is None,
             keyed=idempotency_key is not None,
+            api_key=self.caller.api_key,
         )
         # A repetition may be of a call whose reply was lost, and then nobody was told of the turn.
         if answer == "ready" or (answer == "replayed" and turn.state is TurnState.QUEUED):
             self._waker.wake(turn.turn_id)
         # Without a key only this very call can have stored it.
         if answer == "scheduled" and request.run_after is not None:
-            await self.keep_budgets(place.conversation_id, request.run_after, tenant=tenant)
+            await self.keep_budgets(place.conversation_id, request.run_after)
         if answer == "replayed" and idempotency_key is not None:
             return msgspec.structs.replace(turn, replayed=True)
         return turn
 
     async def _check_moment(self, place: Place, run_after: float | None, *, keyed: bool) -> None:
         """Raises InvalidInput or LimitExceeded for what cannot begin now; a repetition always passes."""
-        budgets = self._rules.of(place.tenant, conversation_id=place.conversation_id)
+        budgets = self._rules.of(
+            self.caller.tenant, api_key=self.caller.api_key, conversation_id=place.conversation_id
+        )
         try:
             check_run_after(run_after)
             if budgets:
-                await self._budgets.check(place.tenant, budgets)
+                await self._budgets.check(self.caller.tenant, budgets)
         except (InvalidInput, LimitExceeded):
             name = self.turns.keys.turn(place.turn_id)
             if not (keyed and await self.connection.command("EXISTS", name)):
                 raise
 
-    async def keep_budgets(self, conversation_id: str, until: float, *, tenant: str = "default") -> None:
+    async def keep_budgets(self, conversation_id: str, until: float) -> None:
         """Remember what a conversation has used at least until its turn of then (Unix seconds) is over."""
         if self._rules.of_conversations:
-            await self._budgets.keep(tenant, conversation_id, until)
+            await self._budgets.keep(self.caller.tenant, conversation_id, until)
 
-    async def turn(self, turn_id: str, *, tenant: str = "default") -> Turn:
-        return await self.turns.turn(_turn(turn_id), tenant)
+    async def turn(self, turn_id: str) -> Turn:
+        return await self.turns.turn(_turn(turn_id), self.caller.tenant)
 
-    async def wait(self, turn_id: str, seconds: float, *, tenant: str = "default") -> Turn:
+    async def wait(self, turn_id: str, seconds: float) -> Turn:
         """The finished turn, one that asks a human, or the turn as it is when `seconds` have passed."""
-        turn = await self.turn(turn_id, tenant=tenant)
+        turn = await self.turn(turn_id)
         if turn.finished:
             return turn
         await self._reader.wait(turn_id, seconds)
-        return await self.turn(turn_id, tenant=tenant)
+        return await self.turn(turn_id)
 
-    async def last_event(self, turn_id: str, *, tenant: str = "default") -> int:
+    async def last_event(self, turn_id: str) -> int:
         """The number of the turn's last event so far: no reader can have got further."""
-        return await self._reader.last(_turn(turn_id), tenant)
+        return await self._reader.last(_turn(turn_id), self.caller.tenant)
 
-    def events(
-        self, turn_id: str, *, after: int = 0, tenant: str = "default"
-    ) -> AsyncIterator[tuple[int, Event]]:
+    def events(self, turn_id: str, *, after: int = 0) -> AsyncIterator[tuple[int, Event]]:
         """Every event behind sequence number `after`, as it happens; ends after the terminal event.
 
         A turn that is over always yields its terminal event; what is no longer kept is named by a Gap.
         """
-        return self._reader.events(_turn(turn_id), tenant, after)
+        return self._reader.events(_turn(turn_id), self.caller.tenant, after)
 
-    async def keyed(self, key: str, *, conversation_id: str | None = None, tenant: str = "default") -> Turn:
+    async def keyed(self, key: str, *, conversation_id: str | None = None) -> Turn:
         """The turn that was submitted under an idempotency key; NotFound when none was."""
-        place = self._place(tenant, conversation_id, key)
+        place = self._place(conversation_id, key)
         try:
-            return await self.turn(place.turn_id, tenant=tenant)
+            return await self.turn(place.turn_id)
         except NotFound:
             where = "without a conversation" if conversation_id is None else f"to {conversation_id!r}"
             raise NotFound(f"no turn was posted {where} under the idempotency key {key!r}") from None
 
-    async def cancel(
-        self, turn_id: str, *, expected: TurnState | None = None, tenant: str = "default"
-    ) -> Turn:
+    async def cancel(self, turn_id: str, *, expected: TurnState | None = None) -> Turn:
         """Cancel a turn that does not run at once, a running one through its worker.
 
         A finished one stays as it is. Raises Conflict (`turn_changed`) unless it is in the `expected` state.
         """
-        place = await self.turns.place(_turn(turn_id), tenant)
+        place = await self.turns.place(_turn(turn_id), self.caller.tenant)
         following = await self.turns.cancel(place, expected=expected)
         if following is not None:
             self._waker.wake(following)
-        return await self.turn(turn_id, tenant=tenant)
+        return await self.turn(turn_id)
 
-    async def resume(self, turn_id: str, question_id: str, answer: str, *, tenant: str = "default") -> Turn:
+    async def resume(self, turn_id: str, question_id: str, answer: str) -> Turn:
         """Answer what a paused turn asks. The same answer again changes nothing.
 
         Raises NotFound for an unknown turn or question, Conflict (`already_answered`, `not_waiting`).
         """
         check_message(answer, "answer")
-        place = await self.turns.place(_turn(turn_id), tenant)
+        place = await self.turns.place(_turn(turn_id), self.caller.tenant)
         if await self.turns.resume(place, question_id, answer):
             self._waker.wake(turn_id)
-        return await self.turn(turn_id, tenant=tenant)
+        return await self.turn(turn_id)
 
-    async def dead_letters(self, *, limit: int = 100, tenant: str = "default") -> list[Turn]:
+    async def dead_letters(self, *, limit: int = 100) -> list[Turn]:
         """Turns that were given up because every worker that ran them died, the latest first."""
         letters = []
-        for turn_id in await self.conversations.dead(limit):
+        for turn_id in await self.conversations.dead(self.caller.tenant, limit):
             with contextlib.suppress(NotFound):
-                letters.append(await self.turn(turn_id, tenant=tenant))
+                letters.append(await self.turn(turn_id))
         return letters
 
-    async def dead_letter(self, turn_id: str, *, tenant: str = "default") -> Turn:
+    async def dead_letter(self, turn_id: str) -> Turn:
         """One of them. Raises NotFound when the turn is none."""
-        turn = await self.turn(turn_id, tenant=tenant)
+        turn = await self.turn(turn_id)
         if not await self.conversations.is_dead(turn_id):
             raise _no_letter(turn_id)
         return turn
 
-    async def requeue_dead(self, turn_id: str, *, tenant: str = "default") -> Turn:
+    async def requeue_dead(self, turn_id: str) -> Turn:
         """Post a dead letter's request again as a new turn of its conversation; the letter is dropped.
 
         A repetition gives the same new turn. Raises NotFound when there is no such letter.
         """
-        place = await self.turns.place(_turn(turn_id), tenant)
+        place = await self.turns.place(_turn(turn_id), self.caller.tenant)
         key = f"dead:{turn_id}"
         if not await self.conversations.is_dead(turn_id):
             with contextlib.suppress(NotFound):
-                return await self.keyed(key, conversation_id=place.conversation_id, tenant=tenant)
+                return await self.keyed(key, conversation_id=place.conversation_id)
             raise _no_letter(turn_id)
         request = await self.turns.request(turn_id)
         turn = await self.submit(
             msgspec.structs.replace(request, on_busy="enqueue", run_after=None),
-            tenant=tenant,
             conversation_id=place.conversation_id,
             idempotency_key=key,
         )
         await self.conversations.bury(turn_id)
         return turn
 
-    async def drop_dead(self, turn_id: str, *, tenant: str = "default") -> None:
+    async def drop_dead(self, turn_id: str) -> None:
         """Take a turn from the dead letters; it stays failed. Raises NotFound when it is none."""
-        await self.turns.place(_turn(turn_id), tenant)
+        await self.turns.place(_turn(turn_id), self.caller.tenant)
         if not await self.conversations.bury(turn_id):
             raise _no_letter(turn_id)
 
@@ -247,26 +258,25 @@ class TurnClient(BatchClient):
         settings: ConversationSettings,
         *,
         conversation_id: str | None = None,
-        tenant: str = "default",
     ) -> Conversation:
         """Raises Conflict when the tenant has the conversation already."""
         check_conversation(settings, self._tools)
         if conversation_id is not None:
             check_conversation_id(conversation_id)
-        return await self.conversations.open(tenant, conversation_id or secrets.token_hex(8), settings)
+        return await self.conversations.open(
+            self.caller.tenant, conversation_id or secrets.token_hex(8), settings
+        )
 
-    async def conversation(self, conversation_id: str, *, tenant: str = "default") -> Conversation:
+    async def conversation(self, conversation_id: str) -> Conversation:
         check_conversation_id(conversation_id)
-        return await self.conversations.get(tenant, conversation_id)
+        return await self.conversations.get(self.caller.tenant, conversation_id)
 
-    async def export(self, conversation_id: str, *, tenant: str = "default") -> ConversationExport:
+    async def export(self, conversation_id: str) -> ConversationExport:
         """The whole conversation as one document; raises NotFound."""
         check_conversation_id(conversation_id)
-        return await self.conversations.export(tenant, conversation_id)
+        return await self.conversations.export(self.caller.tenant, conversation_id)
 
-    async def import_conversation(
-        self, document: ConversationExport, *, tenant: str = "default"
-    ) -> Conversation:
+    async def import_conversation(self, document: ConversationExport) -> Conversation:
         """Make an exported conversation anew. Raises InvalidInput naming what is wrong, or Conflict."""
         check_conversation_id(document.conversation_id)
         check_head(document)
@@ -274,7 +284,7 @@ class TurnClient(BatchClient):
         # A hundred thousand messages take half a second, in which a loop with open streams must go on.
         messages = await asyncio.to_thread(packed, document.messages, check_message)
         return await self.conversations.open(
-            tenant,
+            self.caller.tenant,
             document.conversation_id,
             document.settings,
             created_at=document.created_at,
@@ -283,44 +293,42 @@ class TurnClient(BatchClient):
         )
 
     async def messages(
-        self, conversation_id: str, *, after: int = 0, limit: int = 100, tenant: str = "default"
+        self, conversation_id: str, *, after: int = 0, limit: int = 100
     ) -> list[StoredMessage]:
         """Stored messages in order, without the first `after`."""
         check_conversation_id(conversation_id)
-        return await self.conversations.messages(tenant, conversation_id, after, limit)
+        return await self.conversations.messages(self.caller.tenant, conversation_id, after, limit)
 
-    async def line(self, conversation_id: str, *, tenant: str = "default") -> Line:
+    async def line(self, conversation_id: str) -> Line:
         """The conversation's running turn and those that wait, in order."""
         check_conversation_id(conversation_id)
-        return await self.conversations.line(tenant, conversation_id)
+        return await self.conversations.line(self.caller.tenant, conversation_id)
 
-    async def reorder(
-        self, conversation_id: str, seen: list[str], wanted: list[str], *, tenant: str = "default"
-    ) -> Line:
+    async def reorder(self, conversation_id: str, seen: list[str], wanted: list[str]) -> Line:
         """Put waiting turns into another order; Conflict (`line_changed`) unless they are as `seen`."""
         check_conversation_id(conversation_id)
         if sorted(seen) != sorted(wanted) or len(set(wanted)) != len(wanted):
             raise InvalidInput("the same turns in another order, each once", param="turns")
-        await self.conversations.get(tenant, conversation_id)
-        if not await self.conversations.reorder(tenant, conversation_id, seen, wanted):
+        await self.conversations.get(self.caller.tenant, conversation_id)
+        if not await self.conversations.reorder(self.caller.tenant, conversation_id, seen, wanted):
             raise Conflict("the waiting turns have changed; read the queue again", code="line_changed")
-        return await self.line(conversation_id, tenant=tenant)
+        return await self.line(conversation_id)
 
-    async def erase(self, conversation_id: str, *, tenant: str = "default") -> Erasure:
+    async def erase(self, conversation_id: str) -> Erasure:
         """Erase a conversation, its turns, its items in batches and in those that schedules post; what runs
         leaves nothing."""
         check_conversation_id(conversation_id)
         try:
             # First the items: none is posted or handed out any more that could bring the conversation back.
-            planned = await ScheduleErasure(self.batches).erase(tenant, conversation_id)
-            found = await BatchErasure(self.batches).erase(tenant, conversation_id)
+            planned = await ScheduleErasure(self.batches).erase(self.caller.tenant, conversation_id)
+            found = await BatchErasure(self.batches).erase(self.caller.tenant, conversation_id)
             items, turns = planned.items + found.items, planned.turns + found.turns
             return await self.conversations.erase(
-                tenant, conversation_id, items=items, item_turns=turns, files=found.files
+                self.caller.tenant, conversation_id, items=items, item_turns=turns, files=found.files
             )
         finally:
             # Also of one that is gone by now: who erased it may have come no further.
-            await self._budgets.forget(tenant, f"conversation:{conversation_id}")
+            await self._budgets.forget(self.caller.tenant, f"conversation:{conversation_id}")
 
     async def usage(
         self,
@@ -328,13 +336,12 @@ class TurnClient(BatchClient):
         first: date | None = None,
         last: date | None = None,
         group_by: Sequence[Group] = ("model",),
-        tenant: str = "default",
     ) -> list[UsageRow]:
         """Provider calls, tokens and cost of some days (UTC, both included; the last 30 when left out)."""
         until = last or today()
         since = first or until - min(timedelta(days=29), until - date.min)
         return await read_usage(
-            self.connection, self.turns.keys, tenant, first=since, last=until, group_by=group_by
+            self.connection, self.turns.keys, self.caller.tenant, first=since, last=until, group_by=group_by
         )
 
     async def ready(self) -> str | None:
@@ -350,11 +357,11 @@ class TurnClient(BatchClient):
         """Figures for a metrics scrape."""
         return await read_stats(self.connection, self.turns.keys, self._waker)
 
-    def _place(self, tenant: str, conversation_id: str | None, key: str | None) -> Place:
+    def _place(self, conversation_id: str | None, key: str | None) -> Place:
         if key is None:
-            return new_place(tenant, conversation_id or secrets.token_hex(8))
+            return new_place(self.caller.tenant, conversation_id or secrets.token_hex(8))
         check_key(key)
-        return keyed_place(tenant, conversation_id, key)
+        return keyed_place(self.caller.tenant, conversation_id, key)
 
 
 def _turn(identifier: str) -> str:

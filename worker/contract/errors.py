@@ -62,13 +62,15 @@ class KeyReused(Conflict):
 
 
 class LimitExceeded(ContractError):
-    """A budget has no room; `retry_after` is in seconds, None where waiting does not help."""
+    """A budget has no room; `retry_after` is in seconds, None where waiting does not help. One of `money` is
+    no matter for a program that tries again."""
 
     code = "budget_exceeded"
 
-    def __init__(self, message: str, *, retry_after: float | None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None, money: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.money = money
 
 
 class Unavailable(ContractError):

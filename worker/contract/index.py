@@ -10,6 +10,8 @@ from worker.contract.server.link import Argument, checked
 
 Position: TypeAlias = tuple[int, str]
 """A member's time in Unix milliseconds, and the member: several may have the same time."""
+STOOD_MS: Final = 3_600_000
+"""How long it is remembered where a deleted member stood."""
 _ENDS: Final = ("-inf", "+inf")
 
 
@@ -27,11 +29,16 @@ class Index:
         if after is not None:
             commands += [("ZRANGEBYSCORE", name, after[0], after[0], "WITHSCORES") for name in names]
         replies = await self._connection.commands(commands)
-        found = {(int(float(score)), name.decode()) for reply in replies for name, score in _pairs(reply)}
+        found = {(int(float(score)), name.decode()) for reply in replies for name, score in pairs(reply)}
         ordered = sorted(found, reverse=not oldest_first)
         if after is not None:
             ordered = [one for one in ordered if (one > after if oldest_first else one < after)]
         return ordered[:limit]
+
+    async def stood(self, name: str) -> int | None:
+        """The time of a member that was deleted within the hour, by the key that remembers it; else None."""
+        at = await self._connection.command("GET", name)
+        return None if at is None else int(at)
 
     async def tidy(self, members: Sequence[tuple[str, str, str]]) -> None:
         """Forget those whose own key has expired: index, the member's own key, and the member."""
@@ -49,7 +56,7 @@ def _further(name: str, after: Position | None, limit: int, oldest_first: bool) 
     return ("ZREVRANGEBYSCORE", name, begin, lowest, "WITHSCORES", "LIMIT", 0, limit)
 
 
-def _pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:
+def pairs(reply: Sequence[Any]) -> list[tuple[bytes, bytes]]:
     """Members and scores as RESP2 gives them in one list, RESP3 in pairs."""
     if reply and isinstance(reply[0], list):
         return [(name, score) for name, score in reply]

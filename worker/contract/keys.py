@@ -21,7 +21,7 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     redo:<batch>            list    after the batch     batch_release, batch_rows      batch_claim
     bad:<batch>             list    after the batch     batch_rows, batch_claim        batch_retry
     again:<batch>           list    after the batch     batch_retry                    batch_claim
-    order:<batch>           list    after the batch     batch_rows, batch_claim        events
+    order:<batch>           list    after the batch     batch_items, batch_rows …      events
     parked:<batch>          hash    after the batch     batch_claim                    batch_rows
     talks:<batch>           hash    after the batch     batch_items, batch_erase       batch_erase
     batches:<tenant>        zset    never (empty: gone) batch_open, batch_delete   list
@@ -31,6 +31,7 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     file:<file>             hash    with the file       file_seal                      files
     pieces:<file>           list    with the file       file_piece                     files
     files:<tenant>          zset    never (empty: gone) file_seal, file_delete, tidy   list
+    stood:<tenant>:<id>     string  3600 s              file_delete, batch_delete      list
     schedule:<schedule>     hash    never               schedule_*                     get, fire
     schedules:<tenant>      zset    never (empty: gone) schedule_*, erase              list
     planned:<tenant>:<id>   zset    never (empty: gone) schedule_*, erase              list, erase
@@ -41,7 +42,7 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     wakes                   hash    never (empty: gone) woken, claim                   woken
     due                     zset    never (empty: gone) submit, pause, batch_open …    reap
     dead                    zset    never (empty: gone) requeue, bury, erase, tidy     dead letters
-    convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy      list
+    convs:<tenant>          zset    never (empty: gone) submit, open, erase, tidy …    list
     totals                  hash    never               finish, ledger, batch_rows     metrics
     usage:<tenant>:<day>    hash    34560000 s          finish, ledger, batch_rows     usage
     reaper                  string  1 s                 reap                           reap
@@ -51,6 +52,7 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     clock                   hash    never               share_pick, share_leave        share_join
     share:<tenant>          zset    never (empty: gone) share_*                        share_pick
     entry:<batch>           hash    691200 s            share_join, share_leave        share_pick
+    newcomers               zset    60 s                share_*                        workers
     budget:<scope>          hash    34560000 s          budget_*                       budget_reserve
     reserved                hash    never (empty: gone) budget_*                       budget_settle
     until                   zset    never (empty: gone) budget_*                       budget_reserve
@@ -61,9 +63,10 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     unwell                  zset    never (empty: gone) provider_step, provider_reset  workers
     <namespace>:workers     zset    60 s                presence                       stats
 
-A `budget` of a conversation that ends lives on for as long as that one may; an `answer` as long as its batch
-wishes, `asking` as long as somebody asks. `shares`, `clock`, `share` and `entry` span shards and stand on a
-slot of their own, `{<namespace>:share}`; `budget`, `reserved` and `until` on one for each tenant,
+`gone` stands under the word of an erasure, too, with what that has erased. A `budget` of a conversation that
+ends lives on for as long as that one may; an `answer` as long as its batch wishes, `asking` as long as
+somebody asks. `shares`, `clock`, `share`, `entry` and `newcomers` span shards and stand on a slot of their
+own, `{<namespace>:share}`; `budget`, `reserved` and `until` on one for each tenant,
 `{<namespace>:budget:<tenant>}`; the records of models, which tenants share, on `{<namespace>:providers}`.
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
@@ -195,7 +198,14 @@ class Keys:
     def of_file(self, file_id: str, tenant: str) -> list[str]:
         """All keys of a file, in the order in which the scripts take them."""
         shard = shard_of_id(file_id)
-        return [self.file(file_id), self.pieces(file_id), self.files(tenant, shard), self.due(shard)]
+        return [
+            self.file(file_id), self.pieces(file_id), self.files(tenant, shard), self.due(shard),
+            self.stood(tenant, file_id),
+        ]  # fmt: skip
+
+    def stood(self, tenant: str, name: str) -> str:
+        """Where a file or batch stood that was deleted: a reader of the list may go on from there."""
+        return self._of(shard_of_id(name), f"stood:{tenant}:{name}")
 
     def schedule(self, schedule_id: str) -> str:
         return self._of(shard_of_id(schedule_id), f"schedule:{schedule_id}")
@@ -327,9 +337,13 @@ class Keys:
     def entry(self, batch_id: str) -> str:
         return self._of_share(f"entry:{batch_id}")
 
+    def newcomers(self) -> str:
+        """The batches that have come just now, by how many slots they may still expect at once."""
+        return self._of_share("newcomers")
+
     def of_share(self, tenant: str, batch_id: str) -> list[str]:
         """All keys of a batch's share, in the order in which the scripts take them."""
-        return [self.shares(), self.clock(), self.share(tenant), self.entry(batch_id)]
+        return [self.shares(), self.clock(), self.share(tenant), self.entry(batch_id), self.newcomers()]
 
     def _of_share(self, name: str) -> str:
         return f"{{{self.namespace}:share}}:{name}"

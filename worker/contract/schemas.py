@@ -41,6 +41,13 @@ TERMINAL_STATES: Final = frozenset(
 )
 
 
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls: the tenant whose data is read and stored, and the name of the API key whose budgets hold."""
+
+    tenant: str = "default"
+    api_key: str | None = None
+
+
 class BatchState(StrEnum):
     """OpenAI's names for where a batch is."""
 

@@ -86,9 +86,10 @@ class ContractSettings(Settings):
     """Where the bytes of files are kept, as fsspec writes it (`file:///srv/files`, `s3://bucket/files`);
     unset means in Redis, compressed."""
     budgets: Annotated[dict[str, dict[str, Decimal]], AfterValidator(_budgets)] = Field(default={})
-    """What each tenant, conversation and batch may take, such as `{"tenant": {"usd_per_day": 25},
-    "tenant:acme": {"requests_per_minute": 600}, "conversation": {"max_usd": 1}, "batch": {"max_tokens":
-    5000000}}`: requests, tokens or usd, per minute, hour or day, or at most (`max_`)."""
+    """What each tenant, API key, conversation and batch may take, such as `{"tenant": {"usd_per_day": 25},
+    "tenant:acme": {"requests_per_minute": 600}, "key:website": {"usd_per_day": 5}, "conversation":
+    {"max_usd": 1}, "batch": {"max_tokens": 5000000}}`: requests, tokens or usd, per minute, hour or day, or
+    at most (`max_`)."""
     tenant_weights: dict[str, Annotated[float, Field(ge=0.01, le=100)]] = Field(default={})
     """How the batches of tenants share the workers' slots, such as `{"acme": 3}`; a tenant that is not named
     weighs 1."""

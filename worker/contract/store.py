@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -14,9 +12,11 @@ from aiforge.core.events import decode as decode_event
 from aiforge.core.events import encode as encode_event
 from aiforge.core.types import ProviderCall
 from worker.contract import records
+from worker.contract.claims import Claim, Finished, Left, Log, Refused
 from worker.contract.errors import Conflict, Gone, KeyReused, NotFound
-from worker.contract.ids import new_turn_id, shard_of, shard_of_id
+from worker.contract.ids import shard_of_id
 from worker.contract.memory.conversations import GONE_MS
+from worker.contract.places import Place
 from worker.contract.queues import lane_of
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import (
@@ -42,77 +42,6 @@ LATEST_EVENTS: Final = 2_000
 _STOPPED: Final = records.encode(
     TurnOutcome(error=TurnFailure("cancelled", "the turn was cancelled while it waited"))
 )
-Refusal = Literal["gone", "newer", "refused"]
-
-
-class Place(NamedTuple):
-    """Where a turn stands: what every key of it is made from."""
-
-    turn_id: str
-    tenant: str
-    conversation_id: str
-
-
-class Refused(NamedTuple):
-    """A claim that was not granted; nothing has changed."""
-
-    why: Refusal
-    detail: str
-
-
-class Log(NamedTuple):
-    """Where an attempt's events go: made once, because every flush of every turn needs it."""
-
-    keys: list[str]
-    channel: str
-
-
-class Claim(NamedTuple):
-    """A turn that this worker may run until its lease ends."""
-
-    place: Place
-    token: str
-    fence: int
-    attempt: int
-    suspect: bool
-    waited: float
-    """Seconds from its submission to this claim."""
-    request: TurnRequest
-    settings: ConversationSettings
-    memory_k: int
-    window: list[StoredMessage]
-    log: Log
-    paused: Paused | None = None
-    """What the turn has so far, when it waited for a human; `answer` is what that one said."""
-    answer: str = ""
-    stop: Stop | None = None
-    """Someone asked for its end while nobody ran it."""
-    before: int = 0
-    """How many messages of the conversation stand before the window."""
-    summary: str | None = None
-    """What was before the window, where the conversation remembers that."""
-    lives: float | None = None
-    """Seconds that the conversation is kept after its last turn's end; None is for ever."""
-    batch_id: str | None = None
-    """The batch that it is an item of."""
-
-
-class Finished(NamedTuple):
-    """Whether a commit was accepted, and the conversation's next turn, which is now ready."""
-
-    accepted: bool
-    following: str | None
-    rolled_back: bool = False
-    """Refused because the turn is to be forgotten; it has to be ended as cancelled."""
-
-
-class Left(NamedTuple):
-    """A turn's request, its conversation's settings and latest messages, and its own latest events."""
-
-    request: TurnRequest
-    settings: ConversationSettings
-    window: list[StoredMessage]
-    events: list[Event]
 
 
 class TurnStore(Upkeep):
@@ -133,11 +62,12 @@ class TurnStore(Upkeep):
         create: bool = True,
         keyed: bool = False,
         batch_id: str = "",
+        api_key: str | None = None,
     ) -> tuple[Literal["ready", "waiting", "scheduled", "replayed"], Turn]:
         """Store a turn. `ready` asks the caller to send a wake-up; the same id and digest replay.
 
         A `keyed` one does not run again within a day, however soon its conversation is forgotten; `batch_id`
-        is the batch that it is an item of.
+        is the batch that it is an item of, `api_key` the name of the key that it was posted with.
         Raises Conflict (`idempotency_mismatch`, `conversation_busy`), NotFound or Gone.
         """
         keys, shard = self.keys, shard_of_id(place.turn_id)
@@ -148,7 +78,7 @@ class TurnStore(Upkeep):
             CONVERSATION_VERSION, DEFAULT_MEMORY_K, encode_event(Queued()), request.on_busy or "", due_ms,
             self._lives_ms, keys.gone(shard, place.turn_id), keys.control(), _STOPPED,
             encode_event(Cancelled()), self._ttl_ms, GONE_MS if keyed else 0,
-            batch_id,
+            batch_id, api_key or "",
         ]  # fmt: skip
         answer, *rest = await self._transition("submit", place, arguments)
         match records.text(answer):
@@ -206,7 +136,7 @@ class TurnStore(Upkeep):
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
         fence, attempt, suspect, now, created, body, settings, memory_k, window, *rest = rest
-        paused, answer, stop, before, summary, lives_ms, batch_id = rest
+        paused, answer, stop, before, summary, lives_ms, batch_id, api_key = rest
         return Claim(
             place, token, int(fence), int(attempt), bool(suspect), (int(now) - int(created)) / 1000,
             msgspec.json.decode(body, type=TurnRequest),
@@ -214,7 +144,7 @@ class TurnStore(Upkeep):
             [msgspec.json.decode(message, type=StoredMessage) for message in window], self.log(turn_id),
             msgspec.json.decode(paused, type=Paused) if paused else None, answer.decode(),
             stop.decode() or None, before, summary.decode() or None, lives_ms / 1000 or None,
-            batch_id.decode() or None,
+            batch_id.decode() or None, api_key.decode() or None,
         )  # fmt: skip
 
     def log(self, turn_id: str) -> Log:
@@ -381,20 +311,3 @@ class TurnStore(Upkeep):
 
     async def _transition(self, script: str, place: Place, arguments: Sequence[Argument]) -> Any:
         return await self.connection.run(script, self.keys.of_turn(*place), arguments)
-
-
-def new_place(tenant: str, conversation_id: str) -> Place:
-    """A new turn of a conversation."""
-    return Place(new_turn_id(shard_of(tenant, conversation_id)), tenant, conversation_id)
-
-
-def keyed_place(tenant: str, conversation_id: str | None, key: str) -> Place:
-    """The turn of an idempotency key: its ids follow from the key, so that a repetition meets it again."""
-    digest = hashlib.sha256("\x00".join((tenant, conversation_id or "", key)).encode()).hexdigest()
-    conversation = conversation_id or digest[20:36]
-    return Place(f"{shard_of(tenant, conversation):02d}{digest[:20]}", tenant, conversation)
-
-
-def new_token() -> str:
-    """Names one claim, and the provider calls made under it."""
-    return secrets.token_hex(4)

@@ -19,11 +19,12 @@ from worker.contract.batch.batches import Slice
 from worker.contract.batch.item_places import item_place, seconds_until
 from worker.contract.batch.line_schemas import LineResponse
 from worker.contract.errors import Conflict, Gone, NotFound, Unavailable
+from worker.contract.places import Place
 from worker.contract.readers import Reader
 from worker.contract.schemas import BatchItem, Turn, TurnRequest, TurnState
-from worker.contract.store import Place, TurnStore
+from worker.contract.store import TurnStore
+from worker.contract.wakeups.wake import Wakes
 from worker.patience import patiently
-from worker.suspects.quarantine import Wakes
 
 LOOK_SECONDS: Final = 5.0
 """How often a turn is looked at whose end nobody tells of."""
@@ -82,12 +83,24 @@ class ItemTurns:
         failure: AIForgeError | None = None
         try:
             _, turn = await patiently(
-                lambda: self._store.submit(place, request, digest=digest, keyed=True, batch_id=taken.batch_id)
+                lambda: self._store.submit(
+                    place, request, digest=digest, keyed=True, batch_id=taken.batch_id, api_key=taken.api_key
+                )
             )
+            tried = False
             while not turn.finished:
                 if turn.state is TurnState.SCHEDULED:
                     return await self._waits(turn)
-                failure = await self._further(place, turn) or failure
+                if turn.state is TurnState.QUEUED and not tried:
+                    await self._attempt(place)
+                    tried = True
+                elif why := _given_up(turn):
+                    await self._cancel(place, turn)
+                    failure = why
+                else:
+                    with contextlib.suppress(Unavailable):
+                        await self._reader.wait(place.turn_id, LOOK_SECONDS)
+                    tried = False
                 turn = await patiently(lambda: self._store.turn(place.turn_id, place.tenant))
         except (Gone, NotFound):
             raise ConversationErasedError(f"conversation {item.conversation!r} was erased") from None
@@ -96,20 +109,6 @@ class ItemTurns:
     async def _waits(self, turn: Turn) -> float:
         """Seconds until a turn that was postponed joins its conversation's line again."""
         return await patiently(lambda: seconds_until(self._store, turn.run_after or 0))
-
-    async def _further(self, place: Place, turn: Turn) -> AIForgeError | None:
-        """Run the turn, or wait for whoever does; why, where it has to be given up instead."""
-        if turn.state is TurnState.REQUIRES_ACTION:
-            await self._cancel(place, turn)
-            return ConfigError("a tool asks a human, which an item of a batch cannot do")
-        if turn.state is TurnState.QUEUED:
-            await self._attempt(place)
-            if time.time() - (turn.run_after or turn.created_at) > BUSY_SECONDS:
-                await self._cancel(place, turn)
-                return ConversationBusyError(f"conversation {place.conversation_id!r} is busy with others")
-        with contextlib.suppress(Unavailable):
-            await self._reader.wait(place.turn_id, LOOK_SECONDS)
-        return None
 
     async def _attempt(self, place: Place) -> None:
         """One attempt, which ends in its own way when the slice has to be let go of: it has its own lease."""
@@ -127,6 +126,15 @@ class ItemTurns:
             following = await patiently(lambda: self._store.cancel(place, expected=turn.state))
             if following is not None:
                 self._waker.wake(following)
+
+
+def _given_up(turn: Turn) -> AIForgeError | None:
+    """Why a turn that nobody runs cannot be waited for any longer, if that is so."""
+    if turn.state is TurnState.REQUIRES_ACTION:
+        return ConfigError("a tool asks a human, which an item of a batch cannot do")
+    if turn.state is TurnState.QUEUED and time.time() - (turn.run_after or turn.created_at) > BUSY_SECONDS:
+        return ConversationBusyError(f"conversation {turn.conversation_id!r} is busy with others")
+    return None
 
 
 def line_response(endpoint: str, turn: Turn) -> LineResponse:

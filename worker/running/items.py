@@ -12,7 +12,6 @@ from aiforge.core.completions import Answer
 from aiforge.core.types import ProviderCall, Usage
 from aiforge.modules.chat.agent import TurnResult
 from worker import metrics
-from worker.calls import ledger
 from worker.calls.ledger import Recorder
 from worker.calls.purse import BudgetExceededError
 from worker.contract.batch.answers import AnswerStore, KeptAnswer
@@ -21,14 +20,18 @@ from worker.contract.batch.line_schemas import LineItem
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import BatchItem, BatchRow, Lane
 from worker.contract.store import TurnStore
+from worker.contract.wakeups.wake import Wakes
 from worker.patience import patiently
+from worker.running import recorders
+from worker.running.courtesy import Courtesy
 from worker.running.item_rows import item_row, turn_row
 from worker.running.item_turns import ItemTurns, TurnEnded
 from worker.running.reuse import Reuse
-from worker.running.sharing import Offers
+from worker.running.sharing import Newcomers
 from worker.running.specs import Specs
-from worker.suspects.quarantine import DEAD, Wakes
+from worker.suspects.quarantine import DEAD
 from worker.upkeep.leases import Held
+from worker.upkeep.offers import Offers
 
 _log = logging.getLogger(__name__)
 _LANE = Lane.BATCH.value
@@ -46,8 +49,12 @@ class Items:
         specs: Specs,
         waker: Wakes,
         turns: ItemTurns | None = None,
+        courtesy: Courtesy | None = None,
+        newcomers: Newcomers | None = None,
     ) -> None:
-        """Without `turns`, as in a process of a suspect's own, no item can be a turn."""
+        """In a process of a suspect's own no item can be a turn, and none makes way for anybody."""
+        self._courtesy = courtesy
+        self._newcomers = newcomers
         self._turns = turns
         self._store = store
         self._batches = batches
@@ -63,10 +70,15 @@ class Items:
             return await self._go_on(taken, await self._store_rows(taken, [], [], over=True))
         return await (self._turn(taken, held) if is_turn(taken) else self._each(taken, held))
 
+    async def _begin(self, taken: Slice) -> None:
+        if self._courtesy is not None:
+            await self._courtesy.item(taken.batch_id)
+
     async def _each(self, taken: Slice, held: Held) -> bool:
         """One item after the other."""
         for position, (index, item) in enumerate(taken.items, start=1):
-            recorder = ledger.of_item(self._store, taken, index, self._specs)
+            await self._begin(taken)
+            recorder = recorders.of_item(self._store, taken, index, self._specs)
             row = await self._item(taken, index, item, recorder, held)
             if not isinstance(row, BatchRow):
                 await self.hand_back(taken, recorder.take(), again_in=row)
@@ -81,6 +93,8 @@ class Items:
             if stored.state != "in_progress" or held.reason is not None:
                 await self.hand_back(taken, [])
                 return False
+            if self._newcomers is not None and self._newcomers.wait_for(taken.batch_id):
+                return await self._release(taken, []) == "queued"
         return False
 
     async def _turn(self, taken: Slice, held: Held) -> bool:
@@ -88,6 +102,7 @@ class Items:
         ((index, item),) = taken.items
         assert isinstance(item, BatchItem)
         assert self._turns is not None
+        await self._begin(taken)
         began = time.perf_counter()
         task = asyncio.create_task(self._turns.run(taken, index, item))
         ended = await _followed(task, held)
@@ -154,20 +169,28 @@ class Items:
         self, taken: Slice, calls: list[ProviderCall], *, again_in: float | None = None
     ) -> None:
         """`again_in`: in how many seconds there is work for others, None for at once."""
+        answer = await self._release(taken, calls, again_in)
+        if answer in ("queued", "over") and again_in is None:
+            self._waker.wake(taken.batch_id)
+
+    async def _release(
+        self, taken: Slice, calls: list[ProviderCall], again_in: float | None = None
+    ) -> str | None:
+        """What became of the slice; None when nobody knows."""
         try:
             answer = await self._batches.release(
                 taken.batch_id, taken.start, taken.fence, calls=calls, again_in=again_in
             )
         except Unavailable:
             _log.warning("slice_not_handed_back", extra={"batch": taken.batch_id})
-            return
+            return None
         if answer == "queued":
             metrics.TURNS.labels(_LANE, "handed_back").inc()
         else:
             metrics.TURNS.labels(_LANE, "lost" if answer == "refused" else "cancelled").inc()
         if answer != "refused" and again_in is None:
             await self._offers.join(taken.batch_id)
-            self._waker.wake(taken.batch_id)
+        return answer
 
 
 def is_turn(taken: Slice) -> bool:

@@ -9,8 +9,9 @@ import msgspec
 
 from aiforge.modules.chat.memory import settled
 from worker.calls.ledger import Recorder
+from worker.contract.claims import Claim
 from worker.contract.schemas import Paused, StoredMessage
-from worker.contract.store import Claim, TurnStore
+from worker.contract.store import TurnStore
 from worker.patience import patiently
 from worker.running.specs import stored
 

@@ -160,7 +160,7 @@ def _kept(said: TurnResult | Answer, model: str) -> KeptAnswer | None:
     if isinstance(said, TurnResult):
         whole = said.finish == _WHOLE and not said.iteration_limit and said.pending is None
         return KeptAnswer(model=model, answer=said.answer) if whole else None
-    if said.failure is not None or not _is_whole(msgspec.json.decode(said.body, type=_Body)):
+    if said.failure is not None or not _is_whole(said.body):
         return None
     body = msgspec.Raw(said.body)
     response = LineResponse(status_code=said.status, request_id=said.request_id, body=body)
@@ -192,7 +192,12 @@ class _Body(msgspec.Struct):
     output: list[_Said] | None = None
 
 
-def _is_whole(body: _Body) -> bool:
+def _is_whole(answer: bytes) -> bool:
+    """An answer in another form than OpenAI's is not known to be whole."""
+    try:
+        body = msgspec.json.decode(answer, type=_Body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
     if body.choices is not None:
         return bool(body.choices) and all(
             choice.finish_reason in (_WHOLE, *_CALLS) and not choice.message.refusal

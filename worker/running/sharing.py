@@ -1,16 +1,14 @@
-"""Work of batches is offered to whoever has a free slot; which batch that slot is for, `Share` says."""
+"""Slots of batches make way: for chats that wait, and for batches that have come just now."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Final
 
-from worker.contract.batch.batches import BatchStore
 from worker.contract.batch.share import Share
 from worker.contract.errors import Unavailable
 from worker.contract.schemas import Lane
 from worker.contract.wakeups.knock import Knocker
-from worker.suspects.quarantine import Wakes
 
 FRESH_SECONDS: Final = 0.02
 """How long it holds how many chats wait: as long as it takes to give a slot away."""
@@ -46,22 +44,33 @@ class Chats:
             self._waiting = 0
 
 
-class Offers:
-    """Tells the workers that a batch has work."""
+class Newcomers:
+    """Which slots make way for batches that have come just now: of one event loop, asked after each item."""
 
-    def __init__(self, batches: BatchStore, waker: Wakes) -> None:
-        self._batches = batches
-        self._share = Share(batches.connection, batches.settings)
-        self._waker = waker
+    def __init__(self, share: Share) -> None:
+        self._share = share
+        self._looking: asyncio.Task[None] | None = None
+        self._looked_at = 0.0
+        self._expected: dict[str, int] = {}
 
-    async def join(self, batch_id: str) -> None:
-        """Let a batch take part in the sharing of slots again; one that is gone does not."""
-        owner = await self._batches.owner(batch_id)
-        if owner is not None:
-            tenant, expires_at = owner
-            await self._share.join(batch_id, tenant, expires_at=expires_at)
+    def wait_for(self, batch_id: str) -> bool:
+        """Whether this batch's slot makes way: no more do than newcomers expect, and none of theirs.
 
-    async def offer(self, batch_id: str) -> None:
-        """Wake as many workers as the batch has work for."""
-        await self.join(batch_id)
-        self._waker.wake(batch_id, times=await self._batches.waiting(batch_id))
+        By what was seen a moment ago, so that nobody waits for the answer.
+        """
+        now = asyncio.get_running_loop().time()
+        if (self._looking is None or self._looking.done()) and now - self._looked_at >= FRESH_SECONDS:
+            self._looked_at = now
+            self._looking = asyncio.create_task(self._look(), name="newcomers")
+        if not self._expected or batch_id in self._expected:
+            return False
+        newcomer, slots = self._expected.popitem()
+        if slots > 1:
+            self._expected[newcomer] = slots - 1
+        return True
+
+    async def _look(self) -> None:
+        try:
+            self._expected = await self._share.newcomers()
+        except Unavailable:
+            self._expected = {}

@@ -10,15 +10,18 @@ from worker import metrics
 from worker.calls.lost import lost_items
 from worker.contract.batch.batches import BatchStore, Slice
 from worker.contract.batch.share import Picked, Share
+from worker.contract.claims import Refused, new_token
 from worker.contract.schemas import BATCH_OVER, Lane
-from worker.contract.store import Refused, TurnStore, new_token
+from worker.contract.store import TurnStore
+from worker.contract.wakeups.wake import Wakes
 from worker.patience import patiently
 from worker.running.courtesy import Courtesy
 from worker.running.item_turns import ItemTurns, Runs
 from worker.running.items import Items, is_turn
+from worker.running.sharing import Newcomers
 from worker.running.specs import Specs
 from worker.running.steps import Steps
-from worker.suspects.quarantine import Quarantine, Wakes
+from worker.suspects.quarantine import Quarantine
 from worker.upkeep.leases import Held, Leases
 
 _LANE = Lane.BATCH.value
@@ -41,7 +44,6 @@ class SliceRunner:
         chats_wait: Callable[[], Awaitable[bool]],
         courtesy: Courtesy,
     ) -> None:
-        self._courtesy = courtesy
         self._chats_wait = chats_wait
         self._batches = batches
         self._leases = leases
@@ -52,7 +54,15 @@ class SliceRunner:
         self._share = Share(batches.connection, batches.settings)
         self._steps = Steps(batches=batches, waker=waker, foreign=specs.foreign)
         self._turns = ItemTurns(store, turns, waker)
-        self._items = Items(store=store, batches=batches, specs=specs, waker=waker, turns=self._turns)
+        self._items = Items(
+            store=store,
+            batches=batches,
+            specs=specs,
+            waker=waker,
+            turns=self._turns,
+            courtesy=courtesy,
+            newcomers=Newcomers(self._share),
+        )
 
     async def close(self) -> None:
         await self._turns.close()
@@ -64,19 +74,17 @@ class SliceRunner:
         chat waits for a slot the work goes back behind it, by a wake-up.
         """
         following: str | None = batch_id
-        async with self._courtesy.slot():
-            picked = await self._share.pick()
-            while not self._draining():
-                taken = await self._claim(picked, following)
-                if taken is None:
-                    return
-                following, kept = await self._run(taken)
-                if not kept:
-                    break
-                await self._courtesy.between()
-                chat_waits, picked = await asyncio.gather(self._chats_wait(), self._share.pick())
-                if chat_waits:
-                    break
+        picked = await self._share.pick()
+        while not self._draining():
+            taken = await self._claim(picked, following)
+            if taken is None:
+                return
+            following, kept = await self._run(taken)
+            if not kept:
+                break
+            chat_waits, picked = await asyncio.gather(self._chats_wait(), self._share.pick())
+            if chat_waits:
+                break
         if following is not None:
             self._waker.wake(following)
 
@@ -105,7 +113,8 @@ class SliceRunner:
             if isinstance(taken, Slice):
                 return taken
             refused.add(picked.batch_id)
-            over = taken.why == "gone" or taken.detail in BATCH_OVER
+            # A file that is being validated comes back with all that a newcomer may expect.
+            over = taken.why == "gone" or taken.detail in (*BATCH_OVER, "validate")
             await self._share.leave(picked.batch_id, picked.tenant, for_good=over)
             picked = await self._share.pick()
         if named is None:

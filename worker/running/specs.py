@@ -32,8 +32,8 @@ from worker.calls.gate import ProviderGate
 from worker.calls.purse import Purses
 from worker.contract.batch.batches import Slice
 from worker.contract.batch.line_schemas import LineItem
+from worker.contract.claims import Claim
 from worker.contract.schemas import BatchItem, StoredMessage
-from worker.contract.store import Claim
 
 MODELS_KEPT: Final = 64
 

@@ -20,10 +20,10 @@ from worker.contract.batch.steps import BatchSteps, Ending
 from worker.contract.errors import ContractError, NotFound, Unavailable
 from worker.contract.ids import output_file_id
 from worker.contract.schemas import BatchRow, Lane, TurnFailure
+from worker.contract.wakeups.wake import Wakes
 from worker.patience import patiently
-from worker.running.sharing import Offers
-from worker.suspects.quarantine import Wakes
 from worker.upkeep.leases import Held
+from worker.upkeep.offers import Offers
 
 AWAY_SECONDS: Final = 5.0
 """How long a step waits for a store that cannot be reached."""
@@ -79,6 +79,9 @@ class Steps:
                 offset = await self._add(step, offset, lines, splitter.feed(piece))
                 if lines.stopped:
                     break
+                if not await patiently(lambda: self._steps.wanted(step)):
+                    await patiently(lambda: self._steps.begin(step, 0, None))
+                    return
             offset = await self._add(step, offset, lines, splitter.close())
         except NotFound:
             lines.refuse("input_file_gone", "the input file was deleted")

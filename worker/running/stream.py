@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from aiforge.core.events import Event, encode
+from worker.contract.claims import Claim
 from worker.contract.errors import Unavailable
-from worker.contract.store import Claim, TurnStore
-from worker.upkeep.tasks import keep_up
+from worker.contract.store import TurnStore
+from worker.loop import keep_up
 
 FLUSH_SECONDS: Final = 0.015
 """How long events wait for company; a stream's first one goes at once."""

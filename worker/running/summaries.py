@@ -12,7 +12,8 @@ from aiforge.modules.chat.memory import Memory
 from aiforge.modules.chat.summary import shorten
 from aiforge.tools.binding import bind
 from worker.calls.ledger import Recorder
-from worker.contract.store import Claim, TurnStore
+from worker.contract.claims import Claim
+from worker.contract.store import TurnStore
 from worker.patience import patiently
 
 

@@ -26,24 +26,26 @@ from aiforge.core.events import (
 from aiforge.core.types import AIForgeError, ProviderCall
 from aiforge.modules.chat.agent import TurnResult
 from worker import metrics
-from worker.calls import ledger
 from worker.calls.ledger import Recorder
 from worker.calls.lost import lost_calls
 from worker.calls.purse import BudgetExceededError
 from worker.contract.batch import item_places
+from worker.contract.claims import Claim, Finished, Refused, new_token
 from worker.contract.errors import NotFound, Unavailable
+from worker.contract.places import Place
 from worker.contract.records import TurnOutcome
 from worker.contract.schemas import Lane, Paused, Question, Stop, StoredMessage, TurnFailure, TurnState
-from worker.contract.store import Claim, Finished, Place, Refused, TurnStore, new_token
+from worker.contract.store import TurnStore
+from worker.contract.wakeups.wake import Wakes
 from worker.patience import patiently
-from worker.running import engine
+from worker.running import engine, recorders
 from worker.running.courtesy import Courtesy
 from worker.running.failures import OWN_ERROR, failure_of
 from worker.running.journal import Journal, left_of
 from worker.running.specs import Specs, stored
 from worker.running.stream import BEYOND, Flusher, Stream
 from worker.running.summaries import shortened
-from worker.suspects.quarantine import DEAD, Quarantine, Wakes
+from worker.suspects.quarantine import DEAD, Quarantine
 from worker.upkeep.leases import REASONS, Held, Leases
 
 _log = logging.getLogger(__name__)
@@ -101,7 +103,7 @@ class TurnRunner:
         """One attempt; returns the conversation's next turn when this one ended. An item whose batch is over
         is cancelled, unless it is known to be `wanted`."""
         token = new_token()
-        recorder = ledger.of_turn(self._store, place, token, self._specs)
+        recorder = recorders.of_turn(self._store, place, token, self._specs)
         claim = await self._store.claim(place, self._worker, recorder.first, token)
         if isinstance(claim, Refused):
             metrics.DROPPED.labels(claim.why).inc()

@@ -12,15 +12,16 @@ import logging
 import os
 import pickle
 import signal
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from aiforge.core.settings import AIForgeSettings
 from worker import metrics
 from worker.contract.batch.batches import Slice
+from worker.contract.claims import Claim
 from worker.contract.schemas import TurnFailure
-from worker.contract.store import Claim
+from worker.contract.wakeups.wake import Wakes
 from worker.settings import WorkerSettings
 from worker.suspects.forks import Forks
 from worker.upkeep.leases import Held, StopReason
@@ -72,12 +73,6 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 Said: TypeAlias = Begun | Woken | Ended
 _said: Final = msgspec.json.Decoder(Said)
-
-
-class Wakes(Protocol):
-    """Sends wake-ups."""
-
-    def wake(self, work: str, *, times: int = 1) -> None: ...
 
 
 class Left(NamedTuple):

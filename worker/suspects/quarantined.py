@@ -16,21 +16,22 @@ import msgspec
 import uvloop
 
 from worker import metrics
-from worker.calls import ledger
 from worker.calls.gate import ProviderGate, providers_of, renew
 from worker.calls.purse import Purses
 from worker.contract.batch.batches import BatchStore, Slice
+from worker.contract.claims import Claim, new_token
 from worker.contract.errors import Unavailable
 from worker.contract.logs import Forward, logger
 from worker.contract.server.connection import Connection
-from worker.contract.store import Claim, TurnStore, new_token
+from worker.contract.store import TurnStore
+from worker.loop import keep_up
+from worker.running import recorders
 from worker.running.items import Items
 from worker.running.specs import Specs
 from worker.running.stream import Flusher
 from worker.running.turns import Attempts
 from worker.suspects.quarantine import Begun, Ended, Job, Said, Stop, Woken
 from worker.upkeep.leases import Held
-from worker.upkeep.tasks import keep_up
 
 _log = logging.getLogger(__name__)
 _stop: Final = msgspec.json.Decoder(Stop)
@@ -98,7 +99,7 @@ async def _answered(job: Job, connection: Connection, specs: Specs, line: Line, 
     store = TurnStore(connection, job.settings)
     match job.work:
         case Claim(place=place, token=token) as claim:
-            recorder = ledger.of_turn(store, place, token, specs)
+            recorder = recorders.of_turn(store, place, token, specs)
             attempts = Attempts(store=store, flusher=Flusher(store), specs=specs, waker=line)
             return await attempts.run(claim, recorder, held)
         case Slice() as taken:

@@ -21,9 +21,9 @@ from worker.contract.schemas import Lane
 from worker.contract.store import TurnStore
 from worker.contract.wakeups.knock import Knocker
 from worker.contract.wakeups.wake import Waker
-from worker.running.sharing import Offers
+from worker.upkeep.contained import Contained
+from worker.upkeep.offers import Offers
 from worker.upkeep.schedules import Schedules
-from worker.upkeep.tasks import Contained
 
 TICK_SECONDS: Final = 0.5
 DELETING_SECONDS: Final = 60.0

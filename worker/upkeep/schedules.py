@@ -22,7 +22,7 @@ from worker.contract.schedule.schedules import Owed, fire_key
 from worker.contract.schedule.schemas import Fire
 from worker.contract.schedule.ticks import Timing, due
 from worker.contract.schemas import TurnFailure
-from worker.upkeep.tasks import Contained
+from worker.upkeep.contained import Contained
 
 TOGETHER: Final = 32
 """Schedules that fire at a time."""
@@ -71,25 +71,23 @@ class Schedules:
             metrics.FIRES.labels(outcome if advanced else "repeated").inc()
         conversation_id = owed.schedule.conversation_id
         if following is not None and conversation_id is not None:
-            await self._client.keep_budgets(conversation_id, following, tenant=owed.tenant)
+            await self._client.of(owed.caller).keep_budgets(conversation_id, following)
         return advanced
 
     async def _post(self, owed: Owed, tick: int) -> Fire:
         """Post a tick's turn or batch. What is refused is not tried again: the next tick is a new one."""
         schedule, key = owed.schedule, fire_key(owed.schedule.schedule_id, tick)
+        client, tenant = self._client.of(owed.caller), owed.caller.tenant
         try:
             if schedule.turn is not None:
-                turn = await self._client.submit(
-                    schedule.turn,
-                    tenant=owed.tenant,
-                    conversation_id=schedule.conversation_id,
-                    idempotency_key=key,
+                turn = await client.submit(
+                    schedule.turn, conversation_id=schedule.conversation_id, idempotency_key=key
                 )
                 return Fire(tick=tick, turn_id=turn.turn_id)
             assert schedule.batch is not None
-            batch_id = keyed_batch_id(owed.tenant, key)
-            batch = await self._client.submit_batch(schedule.batch, batch_id=batch_id, tenant=owed.tenant)
-            await self._erasure.posted(schedule.schedule_id, batch_id, owed.tenant)
+            batch_id = keyed_batch_id(tenant, key)
+            batch = await client.submit_batch(schedule.batch, batch_id=batch_id)
+            await self._erasure.posted(schedule.schedule_id, batch_id, tenant)
             return Fire(tick=tick, batch_id=batch.batch_id)
         except Unavailable:
             raise

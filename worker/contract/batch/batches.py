@@ -17,9 +17,10 @@ from worker.contract.batch.entries import bare, conversations_of, entries_of, pa
 from worker.contract.batch.line_schemas import LineItem
 from worker.contract.batch.rows import BatchRows
 from worker.contract.checks import window_seconds
+from worker.contract.claims import Refused
 from worker.contract.errors import Conflict, KeyReused
 from worker.contract.ids import SHARDS, keyed_batch_id, new_batch_id, shard_of_id
-from worker.contract.index import Index
+from worker.contract.index import STOOD_MS, Index
 from worker.contract.schemas import (
     BATCH_OVER,
     BATCH_VERSION,
@@ -34,7 +35,6 @@ from worker.contract.schemas import (
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
-from worker.contract.store import Refused
 from worker.contract.upkeep import WAKE_MS
 
 SOON_MS: Final = 500
@@ -68,6 +68,8 @@ class Slice(NamedTuple):
     """How often an item that is a turn was run again; each time it is another turn."""
     attempt: int = 1
     """One more than the crashes that the slice was in: also of those of its items that no crash met."""
+    api_key: str | None = None
+    """The name of the key that the batch was posted with."""
 
     @property
     def work(self) -> str:
@@ -98,7 +100,13 @@ class BatchStore(BatchRows):
         self._ttl_ms = int(settings.batch_ttl_seconds * 1000)
 
     async def create(
-        self, request: BatchRequest, tenant: str, batch_id: str | None = None, *, key: str | None = None
+        self,
+        request: BatchRequest,
+        tenant: str,
+        batch_id: str | None = None,
+        *,
+        key: str | None = None,
+        api_key: str | None = None,
     ) -> Batch:
         """Store all items, then open the batch: it exists whole or not at all. Under its id a repetition
         stores nothing twice.
@@ -113,10 +121,9 @@ class BatchStore(BatchRows):
         await self.add_items(batch_id, 0, entries_of(request))
         defaults = records.encode(msgspec.structs.replace(request, items=[]))
         turns = any(item.conversation is not None for item in request.items)
+        version = TURNS_BATCH_VERSION if turns else INDEPENDENT_BATCH_VERSION
         if request.cache_ttl:
             version = BATCH_VERSION
-        else:
-            version = TURNS_BATCH_VERSION if turns else INDEPENDENT_BATCH_VERSION
         fields: list[Argument] = [
             "version", version, "window", self.settings.batch_window, "defaults", defaults,
             "digest", digest,
@@ -125,6 +132,8 @@ class BatchStore(BatchRows):
             fields += ["input_file", request.input_file_id]
         if turns:
             fields += ["turns", 1]
+        if api_key is not None:
+            fields += ["api_key", api_key]
         state = BatchState.IN_PROGRESS if request.input_file_id is None else BatchState.VALIDATING
         arguments = [batch_id, tenant, state, len(request.items), _window_ms(request), WAKE_MS, *fields]
         await self._transition("batch_open", batch_id, arguments)
@@ -157,7 +166,7 @@ class BatchStore(BatchRows):
         Returns the offset behind them.
         """
         keys = self.keys
-        names = [keys.items(batch_id), keys.rows(batch_id), keys.talks(batch_id)]
+        names = [keys.items(batch_id), keys.rows(batch_id), keys.talks(batch_id), keys.order(batch_id)]
         for part in parts_of(entries):
             behind = offset + len(part)
             known = [one for pair in rows.items() if offset <= pair[0] < behind for one in pair]
@@ -182,7 +191,8 @@ class BatchStore(BatchRows):
         found: list[Batch] = []
         position = None
         if after is not None:
-            position = (round((await self.get(after, tenant)).created_at * 1000), after)
+            stood = await self._index.stood(self.keys.stood(tenant, after))
+            position = stood or round((await self.get(after, tenant)).created_at * 1000), after
         names = [self.keys.batches(shard, tenant) for shard in range(SHARDS)]
         while len(found) < limit:
             page = await self._index.page(names, position, limit)
@@ -213,7 +223,7 @@ class BatchStore(BatchRows):
         """Let no further item begin, or let the batch go on; raises Conflict (`batch_not_running`)."""
         await self._record(batch_id, tenant)
         state = await self._transition("batch_pause", batch_id, [batch_id, int(pause), WAKE_MS])
-        if state != b"in_progress":
+        if state not in (b"in_progress", b"validating"):
             raise Conflict(f"batch {batch_id!r} is {state.decode()}", code="batch_not_running")
 
     async def retry(self, batch_id: str, tenant: str) -> None:
@@ -225,6 +235,7 @@ class BatchStore(BatchRows):
         answer = await self._transition("batch_retry", batch_id, arguments)
         if answer == b"nothing":
             why = "those that failed are wrong in themselves" if int(record["failed"]) else "none has failed"
+            why = why if int(record["total"]) else "its lines were never read to the end, so post it again"
             raise Conflict(f"no item of batch {batch_id!r} can run again: {why}", code="nothing_to_retry")
         if answer == b"failed":
             raise Conflict(
@@ -237,7 +248,9 @@ class BatchStore(BatchRows):
     async def delete(self, batch_id: str, tenant: str) -> None:
         """Forget a batch that is over, its rows and its calls; NotFound, Conflict (`batch_running`)."""
         await self._record(batch_id, tenant)
-        state = await self._transition("batch_delete", batch_id, [batch_id])
+        state = await self._transition(
+            "batch_delete", batch_id, [batch_id, self.keys.stood(tenant, batch_id), STOOD_MS]
+        )
         if state and state.decode() not in BATCH_OVER:
             raise Conflict(f"batch {batch_id!r} is {state.decode()}: cancel it first", code="batch_running")
 
@@ -257,13 +270,13 @@ class BatchStore(BatchRows):
             why, *rest = await self._transition("batch_claim", batch_id, arguments)
         if why != b"claimed":
             return Refused(why.decode(), rest[0].decode() if rest else "")
-        start, _, fence, suspect, now, created, stored, work, tenant, retried, attempt = rest
+        start, _, fence, suspect, now, created, stored, work, tenant, retried, attempt, api_key = rest
         defaults = msgspec.json.decode(stored, type=BatchRequest)
         items = [(int(work[index]), _item(work[index + 1], defaults)) for index in range(0, len(work), 2)]
         waited = (int(now) - int(created)) / 1000
         return Slice(
             batch_id, int(start), int(fence), bool(suspect), waited, token, defaults, items, tenant.decode(),
-            int(retried or 0), int(attempt),
+            int(retried or 0), int(attempt), records.text(api_key) or None,
         )  # fmt: skip
 
     async def store(
@@ -322,19 +335,15 @@ class BatchStore(BatchRows):
 
     async def left_behind(self, batch_id: str, start: int) -> Slice | None:
         """A slice as its worker had it, its duplicates left out; None when nobody has it."""
-        record, entry = await self.connection.commands(
-            [
-                ("HMGET", self.keys.batch(batch_id), "tenant", "defaults"),
-                ("HGET", self.keys.slices(batch_id), start),
-            ]
-        )
+        whose = ("HMGET", self.keys.batch(batch_id), "tenant", "defaults")
+        held = ("HGET", self.keys.slices(batch_id), start)
+        record, entry = await self.connection.commands([whose, held])
         if entry is None or record[0] is None or start < 0:
             return None
         size, _, token = entry.decode().split(":")
         defaults = msgspec.json.decode(record[1], type=BatchRequest)
-        entries = await self.connection.command(
-            "LRANGE", self.keys.items(batch_id), start, start + int(size) - 1
-        )
+        last = start + int(size) - 1
+        entries = await self.connection.command("LRANGE", self.keys.items(batch_id), start, last)
         items = [
             (start + offset, _item(stored, defaults))
             for offset, stored in enumerate(entries)

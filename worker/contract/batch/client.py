@@ -15,7 +15,7 @@ from worker.contract.batch.share import Share
 from worker.contract.checks import check_batch, check_key
 from worker.contract.errors import NotFound
 from worker.contract.ids import is_batch_id
-from worker.contract.schemas import BATCH_OVER, Batch, BatchRequest, BatchRow
+from worker.contract.schemas import BATCH_OVER, Batch, BatchRequest, BatchRow, Caller
 from worker.contract.server.connection import Connection
 from worker.contract.settings import ContractSettings
 from worker.contract.wakeups.knock import Knocker
@@ -35,6 +35,7 @@ class BatchClient:
 
     def __init__(self, connection: Connection, settings: ContractSettings, waker: Waker | Knocker) -> None:
         self.settings = settings
+        self.caller = Caller()
         self.connection = connection
         self.batches = BatchStore(connection, settings)
         self.files = FileStore(connection, settings)
@@ -48,7 +49,6 @@ class BatchClient:
         request: BatchRequest,
         *,
         batch_id: str | None = None,
-        tenant: str = "default",
         idempotency_key: str | None = None,
     ) -> Batch:
         """Store all items, or the name of the file that holds them, then wake as many workers as can help.
@@ -61,42 +61,42 @@ class BatchClient:
         if idempotency_key is not None:
             check_key(idempotency_key)
             # Its file may be gone by now.
-            if known := await self.batches.known(request, tenant, idempotency_key):
+            if known := await self.batches.known(request, self.caller.tenant, idempotency_key):
                 return known
         if request.input_file_id is not None:
-            await self.files.check_input(request.input_file_id, tenant)
-        batch = await self.batches.create(request, tenant, batch_id, key=idempotency_key)
+            await self.files.check_input(request.input_file_id, self.caller.tenant)
+        batch = await self.batches.create(
+            request, self.caller.tenant, batch_id, key=idempotency_key, api_key=self.caller.api_key
+        )
         if not batch.replayed:
-            await self._offer(batch, tenant)
+            await self._offer(batch)
         return batch
 
-    async def batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
-        return await self.batches.get(_batch(batch_id), tenant)
+    async def batch(self, batch_id: str) -> Batch:
+        return await self.batches.get(_batch(batch_id), self.caller.tenant)
 
-    async def latest_batches(
-        self, *, after: str | None = None, limit: int = 20, tenant: str = "default"
-    ) -> list[Batch]:
+    async def latest_batches(self, *, after: str | None = None, limit: int = 20) -> list[Batch]:
         """Batches, the newest first, behind the one named by `after`."""
-        return await self.batches.page(tenant, after=None if after is None else _batch(after), limit=limit)
+        return await self.batches.page(
+            self.caller.tenant, after=None if after is None else _batch(after), limit=limit
+        )
 
-    async def results(
-        self, batch_id: str, *, after: int = 0, limit: int = 1000, tenant: str = "default"
-    ) -> list[BatchRow]:
+    async def results(self, batch_id: str, *, after: int = 0, limit: int = 1000) -> list[BatchRow]:
         """Rows from index `after` on, up to the first unfinished one; of a batch that is over, all."""
-        return await self.batches.rows(_batch(batch_id), tenant, after, limit)
+        return await self.batches.rows(_batch(batch_id), self.caller.tenant, after, limit)
 
     def result_parts(
-        self, batch_id: str, *, after: int = 0, limit: int = 1000, tenant: str = "default"
+        self, batch_id: str, *, after: int = 0, limit: int = 1000
     ) -> AsyncIterator[list[BatchRow]]:
         """What `results` returns, some at a time, so that long answers need not all be held."""
-        return self.batches.parts(_batch(batch_id), tenant, after, limit)
+        return self.batches.parts(_batch(batch_id), self.caller.tenant, after, limit)
 
     async def batch_events(
-        self, batch_id: str, *, after: int = 0, tenant: str = "default"
+        self, batch_id: str, *, after: int = 0
     ) -> AsyncIterator[tuple[int, BatchRow | Batch | Deleted]]:
         """Rows as they come, numbered in that order and without the first `after`; how far the batch is
         whenever that has changed; both at most twice a second. At last the batch that is over or deleted."""
-        batch, told = await self.batch(batch_id, tenant=tenant), tuple[object, ...]()
+        batch, told = await self.batch(batch_id), tuple[object, ...]()
         while True:
             last = await self.batches.last_row(batch_id)
             while after < last and (rows := await self.batches.arrived(batch_id, after)):
@@ -112,51 +112,51 @@ class BatchClient:
                 return
             await asyncio.sleep(NEWS_SECONDS)
             try:
-                batch = await self.batch(batch_id, tenant=tenant)
+                batch = await self.batch(batch_id)
             except NotFound:
                 yield after, Deleted(batch)
                 return
 
-    async def cancel_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+    async def cancel_batch(self, batch_id: str) -> Batch:
         """Running items end, no further one begins; raises Conflict (`batch_over`)."""
-        step = await self.batches.cancel(_batch(batch_id), tenant)
-        batch = await self.batch(batch_id, tenant=tenant)
+        step = await self.batches.cancel(_batch(batch_id), self.caller.tenant)
+        batch = await self.batch(batch_id)
         if step:
-            await self._offer(batch, tenant)
+            await self._offer(batch)
         return batch
 
-    async def pause_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+    async def pause_batch(self, batch_id: str) -> Batch:
         """Let no further item begin; the batch's time goes on. Raises Conflict (`batch_not_running`)."""
-        await self.batches.pause(_batch(batch_id), tenant, pause=True)
-        return await self.batch(batch_id, tenant=tenant)
+        await self.batches.pause(_batch(batch_id), self.caller.tenant, pause=True)
+        return await self.batch(batch_id)
 
-    async def resume_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+    async def resume_batch(self, batch_id: str) -> Batch:
         """Let a paused batch go on; raises Conflict (`batch_not_running`)."""
-        await self.batches.pause(_batch(batch_id), tenant, pause=False)
-        return await self._offered(batch_id, tenant)
+        await self.batches.pause(_batch(batch_id), self.caller.tenant, pause=False)
+        return await self._offered(batch_id)
 
-    async def retry_batch(self, batch_id: str, *, tenant: str = "default") -> Batch:
+    async def retry_batch(self, batch_id: str) -> Batch:
         """Run again what has failed, or was never run; Conflict (`batch_running`, `batch_failed`, …)."""
-        await self.batches.retry(_batch(batch_id), tenant)
-        return await self._offered(batch_id, tenant)
+        await self.batches.retry(_batch(batch_id), self.caller.tenant)
+        return await self._offered(batch_id)
 
-    async def delete_batch(self, batch_id: str, *, tenant: str = "default") -> None:
+    async def delete_batch(self, batch_id: str) -> None:
         """Forget a batch that is over, its rows and its calls; raises Conflict (`batch_running`)."""
-        await self.batches.delete(_batch(batch_id), tenant)
-        await self._share.leave(batch_id, tenant, for_good=True)
+        await self.batches.delete(_batch(batch_id), self.caller.tenant)
+        await self._share.leave(batch_id, self.caller.tenant, for_good=True)
 
-    async def forget_answers(self, *, tenant: str = "default") -> int:
+    async def forget_answers(self) -> int:
         """Erase the answers that are kept for later batches; how many there were."""
-        return await self.answers.forget(tenant)
+        return await self.answers.forget(self.caller.tenant)
 
-    async def _offered(self, batch_id: str, tenant: str) -> Batch:
-        batch = await self.batch(batch_id, tenant=tenant)
-        await self._offer(batch, tenant)
+    async def _offered(self, batch_id: str) -> Batch:
+        batch = await self.batch(batch_id)
+        await self._offer(batch)
         return batch
 
-    async def _offer(self, batch: Batch, tenant: str) -> None:
+    async def _offer(self, batch: Batch) -> None:
         """Let a batch take part in the sharing of slots, and wake as many workers as can help."""
-        await self._share.join(batch.batch_id, tenant, expires_at=batch.expires_at)
+        await self._share.join(batch.batch_id, self.caller.tenant, expires_at=batch.expires_at)
         self._waker.wake(batch.batch_id, times=await self.batches.waiting(batch.batch_id))
 
 

@@ -9,10 +9,10 @@ from typing import Final, Literal
 import msgspec
 
 from worker.contract import records
-from worker.contract.batch.shelves import PIECE, RedisShelf, Shelf, UrlShelf, Writing
+from worker.contract.batch.shelves import PIECE, UPLOAD_TTL_MS, RedisShelf, Shelf, UrlShelf, Writing
 from worker.contract.errors import Conflict, InvalidInput, NotFound, Unavailable
 from worker.contract.ids import SHARDS, is_file_id, new_file_id, shard_of_id
-from worker.contract.index import Index
+from worker.contract.index import STOOD_MS, Index
 from worker.contract.keys import Keys
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
@@ -90,6 +90,7 @@ class Upload:
                 await self._store.forget(self)
 
     async def _put(self, piece: bytes) -> None:
+        await self._store.note(self.file_id)
         await self._writing.put(self.pieces, piece)
         self.pieces += 1
 
@@ -121,10 +122,22 @@ class FileStore:
         Under a `file_id` of one's own the same bytes can be written again, by another process, too.
         """
         name = file_id or new_file_id(tenant)
+        writing = await self._shelf.open(name)
+        try:
+            await self.note(name)
+        except BaseException:
+            await writing.abandon()
+            raise
         return Upload(
-            self, await self._shelf.open(name), file_id=name, tenant=tenant, filename=filename,
-            purpose=purpose, ttl_seconds=ttl_seconds, shared=file_id is not None,
+            self, writing, file_id=name, tenant=tenant, filename=filename, purpose=purpose,
+            ttl_seconds=ttl_seconds, shared=file_id is not None,
         )  # fmt: skip
+
+    async def note(self, file_id: str) -> None:
+        """Let what is written outside of Redis be deleted if its writer is not heard of again."""
+        if self._shelf is not self._here:
+            names = [self.keys.file(file_id), self.keys.due(shard_of_id(file_id))]
+            await self.connection.run("file_begin", names, [file_id, UPLOAD_TTL_MS])
 
     async def seal(self, upload: Upload) -> File:
         lives = self._lives if upload.ttl_seconds is None else upload.ttl_seconds
@@ -167,9 +180,10 @@ class FileStore:
     ) -> list[File]:
         """Files of a tenant by when they were made, behind the one named by `after`."""
         found: list[File] = []
-        position = (
-            None if after is None else (round((await self.get(after, tenant)).created_at * 1000), after)
-        )
+        position = None
+        if after is not None:
+            stood = await self._index.stood(self.keys.stood(tenant, after))
+            position = stood or round((await self.get(after, tenant)).created_at * 1000), after
         names = [self.keys.files(tenant, shard) for shard in range(SHARDS)]
         while len(found) < limit:
             page = await self._index.page(names, position, limit, oldest_first=oldest_first)
@@ -206,7 +220,7 @@ class FileStore:
         """Delete a file and its bytes. Raises NotFound."""
         record = await self._record(file_id, tenant)
         await self._shelf_of(record).drop(file_id)
-        await self.connection.run("file_delete", self.keys.of_file(file_id, tenant), [file_id])
+        await self.connection.run("file_delete", self.keys.of_file(file_id, tenant), [file_id, STOOD_MS])
 
     async def later(self, file_id: str, seconds: float) -> None:
         """Let a file whose time is over be listed again after so many seconds, unless it is gone by then."""
@@ -214,10 +228,13 @@ class FileStore:
         await self.connection.run("file_later", [due], [file_id, int(seconds * 1000)])
 
     async def expire(self, file_id: str) -> None:
-        """Delete a file whose time is over, whoever it belongs to."""
+        """Delete a file whose time is over, whoever it belongs to, or what there is of an unsealed one."""
         tenant = await self.connection.command("HGET", self.keys.file(file_id), "tenant")
         if tenant is not None:
             await self.delete(file_id, tenant.decode())
+            return
+        await self._shelf.drop(file_id)
+        await self.connection.run("file_delete", self.keys.of_file(file_id, ""), [file_id, STOOD_MS])
 
     def _shelf_of(self, record: dict[str, bytes]) -> Shelf:
         place = record["place"].decode()

@@ -9,9 +9,11 @@ from typing import Literal
 from aiforge.core.types import ProviderCall
 from worker.contract import records
 from worker.contract.batch.batches import SOON_MS
+from worker.contract.claims import Claim
+from worker.contract.places import Place, keyed_place
 from worker.contract.schemas import BatchState, Stop
 from worker.contract.server.link import Argument
-from worker.contract.store import Claim, Place, TurnStore, keyed_place
+from worker.contract.store import TurnStore
 from worker.contract.upkeep import WAKE_MS
 
 

@@ -6,9 +6,13 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final, Protocol, TypeVar
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractBufferedFile
 
 from aiforge.core.types import ConfigError
 from worker.contract.errors import ContractError, NotFound, Unavailable
@@ -19,6 +23,7 @@ PIECE: Final = 1024 * 1024
 """Bytes that are stored and read at a time."""
 UPLOAD_TTL_MS: Final = 3_600_000
 _FASTEST: Final = 1
+_PART: Final = ".part"
 T = TypeVar("T")
 
 
@@ -92,11 +97,17 @@ class UrlShelf:
         if self._files.protocol == "memory":
             raise ConfigError("AIFORGE_FILES_URL: memory:// is each process's own, and nobody else's")
         self._folder = f"{root.rstrip('/')}/{namespace}"
+        self._here = isinstance(self._files, LocalFileSystem)
 
     async def open(self, file_id: str) -> Writing:
+        path = self._path(file_id)
+
         def opened() -> Any:
             self._files.makedirs(self._folder, exist_ok=True)
-            return self._files.open(self._path(file_id), "wb", autocommit=False)
+            if self._here:
+                # fsspec's own temporary file would stand on another disk, and stay there after a crash.
+                return _Part(path)
+            return self._files.open(path, "wb", autocommit=False)
 
         return _UrlWriting(await _aside(opened))
 
@@ -109,8 +120,14 @@ class UrlShelf:
             await _aside(source.close)
 
     async def drop(self, file_id: str) -> None:
+        path = self._path(file_id)
+        for part in await _aside(lambda: _Part.of(path)) if self._here else ():
+            await self._remove(part)
+        await self._remove(path)
+
+    async def _remove(self, path: str) -> None:
         with contextlib.suppress(NotFound):
-            await _aside(lambda: self._files.rm_file(self._path(file_id)), missing=NotFound)
+            await _aside(lambda: self._files.rm_file(path), missing=NotFound)
 
     def _path(self, file_id: str) -> str:
         return f"{self._folder}/{file_id}"
@@ -130,6 +147,33 @@ class _UrlWriting:
     async def abandon(self) -> None:
         with contextlib.suppress(Unavailable):
             await _aside(self._target.discard)
+        if isinstance(self._target, AbstractBufferedFile):
+            # Who collects an open one writes it after all.
+            self._target.closed = True
+
+
+class _Part:
+    """A file of this machine that stands beside its place until it is whole."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._part = Path(f"{path}.{token_hex(4)}{_PART}")
+        self._target = self._part.open("xb")
+        self.write = self._target.write
+        self.close = self._target.close
+
+    @staticmethod
+    def of(path: str) -> list[str]:
+        """The parts that there are of a file."""
+        place = Path(path)
+        return [str(part) for part in place.parent.glob(f"{place.name}.*{_PART}")]
+
+    def commit(self) -> None:
+        self._part.replace(self._path)
+
+    def discard(self) -> None:
+        self.close()
+        self._part.unlink(missing_ok=True)
 
 
 async def _aside(work: Callable[[], T], missing: type[ContractError] = Unavailable) -> T:

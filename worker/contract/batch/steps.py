@@ -12,7 +12,7 @@ from worker.contract.batch.entries import bare
 from worker.contract.batch.line_schemas import LineErrors
 from worker.contract.batch.rows import READ_BYTES
 from worker.contract.errors import NotFound
-from worker.contract.schemas import BATCH_VERSION
+from worker.contract.schemas import BATCH_VERSION, BatchState
 from worker.contract.server.link import Argument
 from worker.contract.upkeep import WAKE_MS
 
@@ -48,6 +48,12 @@ class BatchSteps:
             step.batch_id, step.fence, total, wrong, self._ttl_ms, WAKE_MS, version,
         ]  # fmt: skip
         return await self._run("batch_begin", step, arguments)
+
+    async def wanted(self, step: Slice) -> bool:
+        """Whether the lines of the batch are still to be read: nobody has cancelled it."""
+        name = self._batches.keys.batch(step.batch_id)
+        state = await self._batches.connection.command("HGET", name, "state")
+        return records.text(state) == BatchState.VALIDATING
 
     async def ending(self, step: Slice) -> Ending:
         """Raises NotFound when the batch is gone."""

@@ -76,7 +76,11 @@ def tightest(found: Sequence[Limit]) -> list[Limit]:
 
 
 def check_owner(owner: str) -> None:
-    """Raises ValueError unless budgets can be written for this: a kind of owner, or a tenant by name."""
+    """Raises ValueError unless budgets can be written for this: a kind of owner, a tenant or key by name."""
     kind, _, name = owner.partition(":")
-    if owner not in ("tenant", "conversation", "batch") and not (kind == "tenant" and is_tenant(name)):
-        raise ValueError("budgets are written for tenant, tenant:<name>, conversation or batch")
+    if owner not in ("tenant", "key", "conversation", "batch") and not (
+        kind in ("tenant", "key") and is_tenant(name)
+    ):
+        raise ValueError(
+            "budgets are written for tenant, tenant:<name>, key, key:<name>, conversation or batch"
+        )

@@ -1,4 +1,4 @@
-"""Budgets: how many requests, tokens and USD a tenant, a conversation or a batch may take.
+"""Budgets: how many requests, tokens and USD a tenant, an API key, a conversation or a batch may take.
 
 Before a provider call the most that it can take is reserved in every budget that holds for it; afterwards
 what it really took stands there instead. So calls under way at the same time cannot overspend together, and
@@ -28,7 +28,7 @@ FOREVER_SECONDS: Final = 34_560_000
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """A limit of one owner: `tenant`, `conversation:<id>` or `batch:<id>`."""
+    """A limit of one owner: `tenant`, `key:<name>`, `conversation:<id>` or `batch:<id>`."""
 
     scope: str
     limit: Limit
@@ -49,17 +49,22 @@ class Rules:
         self,
         tenant: str,
         *,
+        api_key: str | None = None,
         conversation_id: str | None = None,
         batch_id: str | None = None,
         batch_limits: Sequence[Limit] = (),
     ) -> list[Budget]:
-        """Every budget that holds for a provider call; a tenant's own limits stand in for those of all."""
+        """Every budget that holds for a provider call; limits of one tenant or key replace those of all."""
         scopes = (
-            ("tenant", self._limits.get(f"tenant:{tenant}", self._of("tenant"))),
+            ("tenant", self._own("tenant", tenant)),
+            (api_key and f"key:{api_key}", self._own("key", api_key)),
             (conversation_id and f"{CONVERSATION}{conversation_id}", self._of("conversation")),
             (batch_id and f"batch:{batch_id}", [*self._of("batch"), *batch_limits]),
         )
         return [Budget(scope, limit) for scope, found in scopes if scope for limit in tightest(found)]
+
+    def _own(self, kind: str, name: str | None) -> list[Limit]:
+        return self._limits.get(f"{kind}:{name}", self._of(kind))
 
     def _of(self, owner: str) -> list[Limit]:
         return self._limits.get(owner, [])
@@ -102,9 +107,9 @@ class Exceeded(msgspec.Struct, frozen=True):
         limit = self.budget.limit
         owner = self.budget.scope.replace(":", " ", 1)
         held = f" and {limit.shown(self.held)} reserved by calls under way" if self.held else ""
-        return (
-            f"{limit.name} of the {owner} is {limit.shown(limit.amount)}: {limit.shown(self.used)} used{held}"
-        )
+        used = f"{limit.shown(self.used)} used{held}"
+        need = f", and a call may take {limit.shown(self.need)}" if limit.measure != "requests" else ""
+        return f"{limit.name} of the {owner} is {limit.shown(limit.amount)}: {used}{need}"
 
 
 class BudgetStore:
@@ -176,7 +181,11 @@ class BudgetStore:
             if used >= budget.limit.amount:
                 seconds = budget.limit.seconds
                 left = seconds - now % seconds if seconds else None
-                raise LimitExceeded(str(Exceeded(budget, used, 0, left)), retry_after=left)
+                raise LimitExceeded(
+                    str(Exceeded(budget, used, 0, left)),
+                    retry_after=left,
+                    money=budget.limit.measure == "usd",
+                )
 
     async def used(self, tenant: str, budget: Budget) -> int:
         """What stands in a budget's present window without what is held for calls under way."""

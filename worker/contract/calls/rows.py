@@ -89,9 +89,10 @@ _Place: TypeAlias = tuple[int, str, tuple[int, int, str]]
 class Ledgers:
     """Reads rows of many ledgers; safe to share within one event loop."""
 
-    def __init__(self, connection: Connection, keys: Keys) -> None:
+    def __init__(self, connection: Connection, keys: Keys, tenant: str) -> None:
         self._connection = connection
         self._keys = keys
+        self._tenant = tenant
 
     async def page(
         self,
@@ -102,7 +103,6 @@ class Ledgers:
         days: Days = Days(None, None),  # noqa: B008  # a value
         after: Cursor | None = None,
         limit: int = 100,
-        tenant: str = "default",
     ) -> LedgerPage:
         """Up to `limit` rows of one of the three, the oldest first; or of all that the tenant has, turn by
         turn and batch by batch in the order of their ids, where a page may be short. What an older version
@@ -115,37 +115,41 @@ class Ledgers:
         if days.first is not None and days.last is not None and days.first > days.last:
             raise InvalidInput("must not be behind the last day", param="from")
         if conversation_id is not None:
-            calls = await self._of_conversation(tenant, conversation_id)
+            calls = await self._of_conversation(conversation_id)
         elif owner := turn_id or batch_id:
-            calls = await self._of_owner(tenant, owner)
+            calls = await self._of_owner(owner)
         else:
-            return await self._of_tenant(tenant, days, after, limit)
+            return await self._of_tenant(days, after, limit)
         known = records.position(*after) if after else (-1, 0, "")
         rows = [call for call in sorted(calls, key=_position) if days.hold(call) and _position(call) > known]
         return _page(rows, limit)
 
-    async def _of_owner(self, tenant: str, owner: str) -> list[ProviderCall]:
+    async def _of_owner(self, owner: str) -> list[ProviderCall]:
         batch = is_batch(owner)
         key = self._keys.batch(owner) if batch else self._keys.turn(owner)
         known = await self._connection.command("HGET", key, "tenant")
-        if known is None or known.decode() != tenant:
+        if known is None or known.decode() != self._tenant:
             raise NotFound(f"{'batch' if batch else 'turn'} {owner!r} does not exist")
         return await self._read([owner])
 
-    async def _of_conversation(self, tenant: str, conversation_id: str) -> list[ProviderCall]:
-        if not await self._connection.command("EXISTS", self._keys.conversation(tenant, conversation_id)):
+    async def _of_conversation(self, conversation_id: str) -> list[ProviderCall]:
+        if not await self._connection.command(
+            "EXISTS", self._keys.conversation(self._tenant, conversation_id)
+        ):
             raise NotFound(f"conversation {conversation_id!r} does not exist")
-        turns = await self._connection.command("ZRANGE", self._keys.turns(tenant, conversation_id), 0, -1)
+        turns = await self._connection.command(
+            "ZRANGE", self._keys.turns(self._tenant, conversation_id), 0, -1
+        )
         found: list[ProviderCall] = []
         for some in _parts([turn_id.decode() for turn_id in turns]):
             found += await self._read(some)
         return found
 
-    async def _of_tenant(self, tenant: str, days: Days, after: Cursor | None, limit: int) -> LedgerPage:
+    async def _of_tenant(self, days: Days, after: Cursor | None, limit: int) -> LedgerPage:
         known = _place(*after) if after else (0, "", (0, 0, ""))
         found: list[ProviderCall] = []
         looked = 0
-        async for owners in self._owners(tenant, known):
+        async for owners in self._owners(known):
             calls = sorted(await self._read(owners), key=lambda call: _place(call.at, call.call_id))
             found += [call for call in calls if days.hold(call) and _place(call.at, call.call_id) > known]
             looked += len(owners)
@@ -155,17 +159,17 @@ class Ledgers:
                 return LedgerPage([_row(call) for call in found], Cursor(_BEHIND_ALL, owners[-1]))
         return _page(found, limit)
 
-    async def _owners(self, tenant: str, known: _Place) -> AsyncIterator[list[str]]:
+    async def _owners(self, known: _Place) -> AsyncIterator[list[str]]:
         """A tenant's turns, some at a time, and batches, one by one, in order, from a known one on."""
         for shard in range(known[0], SHARDS):
             names, batches = await self._connection.commands(
                 [
-                    ("ZRANGE", self._keys.convs(tenant, shard), 0, -1),
-                    ("ZRANGE", self._keys.batches(shard, tenant), 0, -1),
+                    ("ZRANGE", self._keys.convs(self._tenant, shard), 0, -1),
+                    ("ZRANGE", self._keys.batches(shard, self._tenant), 0, -1),
                 ]
             )
             turns: list[str] = []
-            for some in _parts([self._keys.turns(tenant, name.decode()) for name in names]):
+            for some in _parts([self._keys.turns(self._tenant, name.decode()) for name in names]):
                 for found in await self._connection.commands([("ZRANGE", name, 0, -1) for name in some]):
                     turns += [turn_id.decode() for turn_id in found]
             for part in _parts(sorted(turn_id for turn_id in turns if (shard, turn_id) >= known[:2])):

@@ -29,6 +29,8 @@ from worker.contract.settings import ContractSettings
 
 PAGE: Final = 1_000
 """Messages that are read at a time."""
+LOOKED_AT: Final = 200
+"""Listed conversations that are looked at together behind those that have expired."""
 GONE_MS: Final = 86_400_000
 """How long the id of a turn is remembered that was erased, or posted under a key: no repetition brings it
 back."""
@@ -39,9 +41,14 @@ class ConversationStore:
 
     def __init__(self, connection: Connection, settings: ContractSettings) -> None:
         self.connection = connection
+        self.long = connection.apart()
+        """For whole conversations: what others ask of Redis meanwhile does not wait for them."""
         self.keys = Keys(settings.namespace)
         self._index = Index(connection)
         self._lives = settings.conversation_ttl_seconds
+
+    async def close(self) -> None:
+        await self.long.close()
 
     async def open(
         self,
@@ -61,7 +68,7 @@ class ConversationStore:
             "" if created_at is None else round(created_at * 1000), settings.memory,
             summary.messages if summary else 0, summary.text if summary else "", *messages,
         ]  # fmt: skip
-        created = await self.connection.run(
+        created = await (self.long if messages else self.connection).run(
             "open",
             [
                 self.keys.conversation(tenant, conversation_id),
@@ -87,8 +94,9 @@ class ConversationStore:
         self, tenant: str, conversation_id: str, after: int, limit: int
     ) -> list[StoredMessage]:
         """Stored messages in order, beginning behind the first `after`."""
+        await self._of(tenant, conversation_id)
         name = self.keys.messages(tenant, conversation_id)
-        (stored,) = await self._of(tenant, conversation_id, ("LRANGE", name, after, after + limit - 1))
+        stored = await self.long.command("LRANGE", name, after, after + limit - 1)
         return [msgspec.json.decode(message, type=StoredMessage) for message in stored]
 
     async def export(self, tenant: str, conversation_id: str) -> ConversationExport:
@@ -110,9 +118,19 @@ class ConversationStore:
         `before` is time and id of the last one that is known: several may have the same time.
         """
         indexes = [self.keys.convs(tenant, shard) for shard in range(SHARDS)]
-        found = await self._index.page(indexes, before, limit)
+        found, living = await self._index.page(indexes, before, limit), []
+        while found:
+            some = await self._living(tenant, found)
+            living += some
+            if len(some) == len(found) or len(living) >= limit:
+                break
+            found = await self._index.page(indexes, found[-1], max(LOOKED_AT, limit))
+        return living[:limit]
+
+    async def _living(self, tenant: str, found: Sequence[tuple[int, str]]) -> list[tuple[int, Conversation]]:
+        """Those that are still kept; the others are forgotten."""
         read = [command for _, name in found for command in self._record(tenant, name)]
-        answers = await self.connection.commands(read) if read else []
+        answers = await self.connection.commands(read)
         living, expired = [], []
         for (when, name), flat, stored in zip(found, answers[::2], answers[1::2], strict=True):
             if flat:
@@ -125,8 +143,6 @@ class ConversationStore:
                 for name in expired
             ]
         )
-        if expired and len(living) < limit and found:
-            return living + await self.latest(tenant, found[-1], limit - len(living))
         return living
 
     async def line(self, tenant: str, conversation_id: str) -> Line:
@@ -163,7 +179,7 @@ class ConversationStore:
         counts = await self.connection.run(
             "erase",
             keys.of_erasure(tenant, conversation_id),
-            [conversation_id, keys.gone(shard), GONE_MS, keys.control(), *item_turns],
+            [conversation_id, keys.gone(shard), GONE_MS, keys.control(), secrets.token_hex(8), *item_turns],
         )
         if not counts and not items:
             raise unknown_conversation(conversation_id)
@@ -178,14 +194,24 @@ class ConversationStore:
             files=list(files),
         )
 
-    async def dead(self, limit: int) -> list[str]:
-        """Ids of dead letters, the latest first; those whose turn has expired are forgotten."""
+    async def dead(self, tenant: str, limit: int) -> list[str]:
+        """Ids of a tenant's dead letters, the latest first; those whose turn has expired are forgotten."""
         indexes = [self.keys.dead(shard) for shard in range(SHARDS)]
-        names = [name for _, name in await self._index.page(indexes, None, limit)]
-        await self._index.tidy(
-            [(self.keys.dead(shard_of_id(name)), self.keys.turn(name), name) for name in names]
-        )
-        return names
+        found: list[str] = []
+        page, position = await self._index.page(indexes, None, limit), None
+        while page and len(found) < limit:
+            names, position = [name for _, name in page], page[-1]
+            owners = await self.connection.commands(
+                [("HGET", self.keys.turn(name), "tenant") for name in names]
+            )
+            of_each = dict(zip(names, owners, strict=True))
+            found += [name for name, owner in of_each.items() if owner == tenant.encode()]
+            gone = [name for name, owner in of_each.items() if owner is None]
+            await self._index.tidy(
+                [(self.keys.dead(shard_of_id(name)), self.keys.turn(name), name) for name in gone]
+            )
+            page = await self._index.page(indexes, position, limit)
+        return found[:limit]
 
     async def is_dead(self, turn_id: str) -> bool:
         """Whether a turn is a dead letter."""
@@ -205,7 +231,7 @@ class ConversationStore:
             page: list[bytes] = [b""]
             while page and len(messages) < stored:
                 until = min(len(messages) + PAGE, stored)
-                page = await self.connection.command("LRANGE", name, len(messages), until - 1)
+                page = await self.long.command("LRANGE", name, len(messages), until - 1)
                 messages += page
             if await self.connection.command("HGET", record, "moved") != flat.get("moved"):
                 continue

@@ -56,21 +56,20 @@ class HistoryStore:
     each checkout. NotFound names one that there is not, Conflict (`version_compacted`) one that is gone.
     """
 
-    def __init__(self, conversations: ConversationStore, tools: frozenset[str]) -> None:
+    def __init__(self, conversations: ConversationStore, tools: frozenset[str], tenant: str) -> None:
         self._conversations = conversations
         self._tools = tools
+        self._tenant = tenant
 
-    async def versions(
-        self, conversation_id: str, *, after: int = 0, limit: int = 100, tenant: str = "default"
-    ) -> list[Version]:
+    async def versions(self, conversation_id: str, *, after: int = 0, limit: int = 100) -> list[Version]:
         """All versions that are kept behind number `after`, the oldest first."""
-        _, *flat = await self._run("past", tenant, conversation_id, [after, limit])
+        _, *flat = await self._run("past", conversation_id, [after, limit])
         return [
             _version(number, stored) for number, stored in zip(flat[::2], flat[1::2], strict=True) if stored
         ]
 
     async def checkout(
-        self, conversation_id: str, version: int, *, expected: int | None = None, tenant: str = "default"
+        self, conversation_id: str, version: int, *, expected: int | None = None
     ) -> Conversation:
         """Make the conversation what it was at `version`; what came after can be checked out again.
 
@@ -78,14 +77,12 @@ class HistoryStore:
         is the latest version.
         """
         arguments: list[Argument] = [version, "" if expected is None else expected, secrets.token_hex(8)]
-        await self._run("checkout", tenant, conversation_id, arguments, version=version)
-        return await self._conversations.get(tenant, conversation_id)
+        await self._run("checkout", conversation_id, arguments, version=version)
+        return await self._conversations.get(self._tenant, conversation_id)
 
-    async def diff(self, conversation_id: str, old: int, new: int, *, tenant: str = "default") -> Diff:
+    async def diff(self, conversation_id: str, old: int, new: int) -> Diff:
         """The messages that version `new` lacks and has, compared with `old`."""
-        _, removed, added, *_ = await self._run(
-            "diff", tenant, conversation_id, [old, new], version=(old, new)
-        )
+        _, removed, added, *_ = await self._run("diff", conversation_id, [old, new], version=(old, new))
         return Diff(_messages(removed), _messages(added))
 
     async def compact(
@@ -94,7 +91,6 @@ class HistoryStore:
         *,
         version: int | None = None,
         keep: int = 0,
-        tenant: str = "default",
     ) -> Conversation:
         """Fold all versions up to this one into one, the baseline; memory itself stays whole.
 
@@ -102,8 +98,8 @@ class HistoryStore:
         (`version_needed`) when a later version goes back below it.
         """
         arguments: list[Argument] = ["" if version is None else version, keep]
-        await self._run("compact", tenant, conversation_id, arguments, version=version)
-        return await self._conversations.get(tenant, conversation_id)
+        await self._run("compact", conversation_id, arguments, version=version)
+        return await self._conversations.get(self._tenant, conversation_id)
 
     async def branch(
         self,
@@ -112,7 +108,6 @@ class HistoryStore:
         version: int | None = None,
         new_id: str | None = None,
         changes: ConversationChanges | None = None,
-        tenant: str = "default",
     ) -> Conversation:
         """A new conversation that begins as this one is at `version`, None is the latest.
 
@@ -120,15 +115,15 @@ class HistoryStore:
         """
         if new_id is not None:
             check_conversation_id(new_id)
-        settings, _ = await self._settings(tenant, conversation_id)
+        settings, _ = await self._settings(conversation_id)
         wanted = settings if changes is None else changes.applied(settings)
         check_settings(wanted, self._tools)
         upto: Argument = "" if version is None else version
         _, _, messages, summarized, summary = await self._run(
-            "diff", tenant, conversation_id, ["", upto], version=version
+            "diff", conversation_id, ["", upto], version=version
         )
         return await self._conversations.open(
-            tenant,
+            self._tenant,
             new_id or secrets.token_hex(8),
             wanted,
             messages=messages,
@@ -141,7 +136,6 @@ class HistoryStore:
         changes: ConversationChanges,
         *,
         expected: int | None = None,
-        tenant: str = "default",
     ) -> Conversation:
         """Change settings for the turns that are claimed from now on; what others change beside it stays.
 
@@ -149,22 +143,22 @@ class HistoryStore:
         """
         check_conversation_id(conversation_id)
         store = self._conversations
-        names = store.keys.of_turn("", tenant, conversation_id)
+        names = store.keys.of_turn("", self._tenant, conversation_id)
         for _ in range(_TRIES):
-            settings, revision = await self._settings(tenant, conversation_id)
+            settings, revision = await self._settings(conversation_id)
             if expected not in (None, revision):
                 break
             wanted = changes.applied(settings)
             check_conversation(wanted, self._tools)
             if wanted == settings:
-                return await store.get(tenant, conversation_id)
+                return await store.get(self._tenant, conversation_id)
             arguments: list[Argument] = [
                 revision, records.encode(wanted), wanted.memory, wanted.memory_k, wanted.on_busy,
                 store.lives_ms(wanted), secrets.token_hex(8),
             ]  # fmt: skip
             match await store.connection.run("change", names, arguments):
                 case b"ok":
-                    return await store.get(tenant, conversation_id)
+                    return await store.get(self._tenant, conversation_id)
                 case b"missing":
                     raise unknown_conversation(conversation_id)
         raise Conflict(
@@ -179,7 +173,6 @@ class HistoryStore:
         limit: int = 100,
         busy: bool | None = None,
         metadata: Mapping[str, str] | None = None,
-        tenant: str = "default",
     ) -> Page:
         """Conversations that are busy, or idle, and have these notes among their metadata.
 
@@ -190,7 +183,7 @@ class HistoryStore:
         filtered = busy is not None or bool(wanted)
         size, cursor = max(CHUNK, limit + 1) if filtered else limit + 1, before
         for _ in range(0, SCANNED if filtered else 1, size):
-            chunk = await self._conversations.latest(tenant, cursor, size)
+            chunk = await self._conversations.latest(self._tenant, cursor, size)
             for when, conversation in chunk:
                 if busy in (None, conversation.busy) and wanted <= (conversation.metadata or {}).items():
                     found.append((when, conversation))
@@ -201,12 +194,12 @@ class HistoryStore:
             cursor = _cursor(chunk[-1])
         return Page(found, cursor)
 
-    async def _settings(self, tenant: str, conversation_id: str) -> tuple[ConversationSettings, int]:
+    async def _settings(self, conversation_id: str) -> tuple[ConversationSettings, int]:
         """A conversation's settings and their revision."""
         check_conversation_id(conversation_id)
         store = self._conversations
         settings, revision = await store.connection.command(
-            "HMGET", store.keys.conversation(tenant, conversation_id), "settings", "revision"
+            "HMGET", store.keys.conversation(self._tenant, conversation_id), "settings", "revision"
         )
         if settings is None:
             raise unknown_conversation(conversation_id)
@@ -215,7 +208,6 @@ class HistoryStore:
     async def _run(
         self,
         script: str,
-        tenant: str,
         conversation_id: str,
         arguments: Sequence[Argument],
         *,
@@ -224,8 +216,9 @@ class HistoryStore:
         """Run a script of the history; its refusals as errors."""
         check_conversation_id(conversation_id)
         store = self._conversations
-        names = store.keys.of_conversation(tenant, conversation_id)
-        reply: list[Any] = await store.connection.run(script, names, arguments)
+        names = store.keys.of_conversation(self._tenant, conversation_id)
+        connection = store.long if script == "diff" else store.connection
+        reply: list[Any] = await connection.run(script, names, arguments)
         said, *rest = reply
         match said:
             case b"ok":

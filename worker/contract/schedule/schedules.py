@@ -18,6 +18,7 @@ from worker.contract.ids import SHARDS, is_schedule_id, schedule_id_of
 from worker.contract.index import Index, Position
 from worker.contract.keys import Keys
 from worker.contract.memory.conversations import GONE_MS
+from worker.contract.places import keyed_place
 from worker.contract.schedule.schemas import (
     MOST_OF_A_CONVERSATION,
     SCHEDULE_VERSION,
@@ -34,12 +35,12 @@ from worker.contract.schemas import (
     DEFAULT_MEMORY_K,
     TURN_VERSION,
     BatchRequest,
+    Caller,
     TurnRequest,
 )
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument
 from worker.contract.settings import ContractSettings
-from worker.contract.store import keyed_place
 
 EARLIEST_START: Final = 366 * 86_400
 LATEST_START: Final = 10 * 366 * 86_400
@@ -56,7 +57,8 @@ class Owed(NamedTuple):
     """A schedule that is due, with its template, and the time of the store that says so."""
 
     schedule: Schedule
-    tenant: str
+    caller: Caller
+    """Who made it."""
     expected: int
     """The tick that it stands at, Unix seconds."""
     now: float
@@ -71,17 +73,17 @@ class ScheduleStore:
         settings: ContractSettings,
         tools: frozenset[str],
         files: FileStore,
+        caller: Caller,
     ) -> None:
         self.connection = connection
         self._files = files
+        self._caller = caller
         self.keys = Keys(settings.namespace)
         self._index = Index(connection)
         self._lives_ms = int(settings.conversation_ttl_seconds * 1000)
         self._tools = tools
 
-    async def open(
-        self, request: ScheduleRequest, *, idempotency_key: str | None = None, tenant: str = "default"
-    ) -> Schedule:
+    async def open(self, request: ScheduleRequest, *, idempotency_key: str | None = None) -> Schedule:
         """Make a schedule, and its conversation if there is none.
 
         With the same `idempotency_key` and body the same one is returned, marked `replayed`. Raises
@@ -89,22 +91,26 @@ class ScheduleStore:
         """
         check_schedule(request, self._tools)
         conversation = request.conversation_id
-        schedule_id = schedule_id_of(tenant, conversation, _digits(tenant, conversation, idempotency_key))
+        schedule_id = schedule_id_of(
+            self._caller.tenant, conversation, _digits(self._caller.tenant, conversation, idempotency_key)
+        )
         now, known = await self._read(schedule_id)
         # What was accepted before may be over by now.
         tick = None if known else _first(request, now)
         if not known:
-            await self._check_input(request.batch, tenant)
+            await self._check_input(request.batch)
         arguments: list[Argument] = [
             schedule_id, hashlib.sha256(records.encode(request)).hexdigest()[:32], int(request.paused),
-            *_upcoming(schedule_id, tenant, conversation, None if request.paused else tick),
+            *_upcoming(schedule_id, self._caller.tenant, conversation, None if request.paused else tick),
             MOST_OF_A_CONVERSATION, conversation or "", CONVERSATION_VERSION, DEFAULT_MEMORY_K,
-            self._lives_ms, *_fields(request, tenant),
+            self._lives_ms, *_fields(request, self._caller),
         ]  # fmt: skip
-        answer, *_ = await self._run("schedule_open", schedule_id, tenant, conversation, arguments)
+        answer, *_ = await self._run(
+            "schedule_open", schedule_id, self._caller.tenant, conversation, arguments
+        )
         match records.text(answer):
             case "made" | "replayed" as how:
-                made = await self.get(schedule_id, tenant=tenant)
+                made = await self.get(schedule_id)
                 replayed = how == "replayed" and idempotency_key is not None
                 return msgspec.structs.replace(made, replayed=replayed)
             case "mismatch":
@@ -117,9 +123,9 @@ class ScheduleStore:
             case _:
                 raise Gone(f"schedule {schedule_id!r} was deleted")
 
-    async def get(self, schedule_id: str, *, tenant: str = "default") -> Schedule:
+    async def get(self, schedule_id: str) -> Schedule:
         """Raises NotFound when the tenant has no such schedule."""
-        _, record = await self._of(schedule_id, tenant)
+        _, record = await self._of(schedule_id)
         return _schedule(schedule_id, record)
 
     async def page(
@@ -128,26 +134,32 @@ class ScheduleStore:
         conversation_id: str | None = None,
         before: Position | None = None,
         limit: int = 100,
-        tenant: str = "default",
     ) -> list[tuple[int, Schedule]]:
         """Schedules without their templates, the newest first, with when they were made (Unix milliseconds).
 
         `before` is time and id of the last one of the page before.
         """
-        names = [self.keys.schedules(tenant, shard) for shard in range(SHARDS)]
+        names = [self.keys.schedules(self._caller.tenant, shard) for shard in range(SHARDS)]
         if conversation_id is not None:
             check_conversation_id(conversation_id)
-            names = [self.keys.planned(tenant, conversation_id)]
-        found = await self._index.page(names, before, limit)
-        read = [("HMGET", self.keys.schedule(name), *_LISTED) for _, name in found]
-        rows = await self.connection.commands(read) if read else []
-        return [
-            (when, _schedule(name, _known(zip(_LISTED, row, strict=True))))
-            for (when, name), row in zip(found, rows, strict=True)
-            if row[0] is not None
-        ]
+            names = [self.keys.planned(self._caller.tenant, conversation_id)]
+        kept: list[tuple[int, Schedule]] = []
+        while found := await self._index.page(names, before, limit - len(kept)):
+            rows = await self.connection.commands(
+                [("HMGET", self.keys.schedule(name), *_LISTED) for _, name in found]
+            )
+            kept += [
+                (when, _schedule(name, _known(zip(_LISTED, row, strict=True))))
+                for (when, name), row in zip(found, rows, strict=True)
+                if row[0] is not None
+            ]
+            # Of those that are deleted between the two steps others take the place: a short page is the last.
+            if all(row[0] is not None for row in rows):
+                break
+            before = found[-1]
+        return kept
 
-    async def change(self, schedule_id: str, change: ScheduleChange, *, tenant: str = "default") -> Schedule:
+    async def change(self, schedule_id: str, change: ScheduleChange) -> Schedule:
         """Pause, resume, or fire at other times. Ticks that pass while it is paused are left out.
 
         Raises NotFound, InvalidInput, or Conflict (`newer_version`, `schedule_changed`).
@@ -155,7 +167,7 @@ class ScheduleStore:
         if change == ScheduleChange():
             raise InvalidInput("nothing is to be changed: say cron, timezone or paused", param="cron")
         for _ in range(_ROUNDS):
-            now, record = await self._of(schedule_id, tenant)
+            now, record = await self._of(schedule_id)
             if not _is_ours(record):
                 raise Conflict(f"schedule {schedule_id!r} is of a newer version", code="newer_version")
             known = _schedule(schedule_id, record)
@@ -169,21 +181,25 @@ class ScheduleStore:
             if (timing.cron, timing.timezone, paused) == (known.cron, known.timezone, known.paused):
                 return known
             if not paused:
-                await self._check_input(known.batch, tenant)
+                await self._check_input(known.batch)
             after = now if known.starts_at is None else max(now, math.ceil(known.starts_at) - 1)
             tick = None if paused else first_tick(timing, after)
             arguments: list[Argument] = [
                 schedule_id, record["revision"], timing.cron, timing.timezone, int(paused),
-                *_upcoming(schedule_id, tenant, known.conversation_id, tick),
+                *_upcoming(schedule_id, self._caller.tenant, known.conversation_id, tick),
             ]  # fmt: skip
-            await self._run("schedule_change", schedule_id, tenant, known.conversation_id, arguments)
+            await self._run(
+                "schedule_change", schedule_id, self._caller.tenant, known.conversation_id, arguments
+            )
         raise Conflict(f"schedule {schedule_id!r} is being changed by others", code="schedule_changed")
 
-    async def delete(self, schedule_id: str, *, tenant: str = "default") -> None:
+    async def delete(self, schedule_id: str) -> None:
         """Delete a schedule; turns and batches that it has posted stay. Raises NotFound."""
-        _, record = await self._of(schedule_id, tenant)
+        _, record = await self._of(schedule_id)
         conversation = records.text(record["conversation_id"]) or None
-        await self._run("schedule_delete", schedule_id, tenant, conversation, [schedule_id, GONE_MS])
+        await self._run(
+            "schedule_delete", schedule_id, self._caller.tenant, conversation, [schedule_id, GONE_MS]
+        )
 
     async def owed(self, schedule_id: str) -> Owed | None:
         """A schedule whose time has come; None when it has not, and for one of a newer version."""
@@ -192,23 +208,24 @@ class ScheduleStore:
             return None
         schedule = _schedule(schedule_id, record)
         assert schedule.next_at is not None
-        return Owed(schedule, records.text(record["tenant"]), schedule.next_at, now)
+        return Owed(schedule, _caller(record), schedule.next_at, now)
 
     async def advance(self, owed: Owed, expected: int, following: int | None, fire: Fire | None) -> bool:
         """Take a schedule on from a tick to the following one; False when somebody else has done so."""
         schedule_id, conversation = owed.schedule.schedule_id, owed.schedule.conversation_id
+        tenant = owed.caller.tenant
         arguments: list[Argument] = [
-            schedule_id, expected * 1000, *_upcoming(schedule_id, owed.tenant, conversation, following),
+            schedule_id, expected * 1000, *_upcoming(schedule_id, tenant, conversation, following),
             secrets.token_hex(8), "" if fire is None else fire.tick * 1000,
             "" if fire is None else records.encode(fire),
         ]  # fmt: skip
-        return bool(await self._run("schedule_advance", schedule_id, owed.tenant, conversation, arguments))
+        return bool(await self._run("schedule_advance", schedule_id, tenant, conversation, arguments))
 
-    async def _check_input(self, batch: BatchRequest | None, tenant: str) -> None:
+    async def _check_input(self, batch: BatchRequest | None) -> None:
         """Raises InvalidInput when a batch is to be made of a file that is not there."""
         if batch is not None and batch.input_file_id is not None:
             try:
-                await self._files.check_input(batch.input_file_id, tenant)
+                await self._files.check_input(batch.input_file_id, self._caller.tenant)
             except InvalidInput as error:
                 raise InvalidInput(f"batch.{error}", param=f"batch.{error.param}") from None
 
@@ -223,10 +240,10 @@ class ScheduleStore:
         now, *flat = await self.connection.run("schedule_read", [self.keys.schedule(schedule_id)], [])
         return int(now) / 1000, records.fields(flat)
 
-    async def _of(self, schedule_id: str, tenant: str) -> tuple[float, dict[str, bytes]]:
+    async def _of(self, schedule_id: str) -> tuple[float, dict[str, bytes]]:
         if is_schedule_id(schedule_id):
             now, record = await self._read(schedule_id)
-            if record.get("tenant") == tenant.encode():
+            if record.get("tenant") == self._caller.tenant.encode():
                 return now, record
         raise NotFound(f"schedule {schedule_id[:64]!r} does not exist")
 
@@ -298,7 +315,7 @@ def _digits(tenant: str, conversation: str | None, key: str | None) -> str:
     return hashlib.sha256(named.encode()).hexdigest()[:20]
 
 
-def _fields(request: ScheduleRequest, tenant: str) -> list[Argument]:
+def _fields(request: ScheduleRequest, caller: Caller) -> list[Argument]:
     """A new record, but for what its script adds."""
     template = request.turn or request.batch
     terms = Terms(
@@ -308,12 +325,14 @@ def _fields(request: ScheduleRequest, tenant: str) -> list[Argument]:
     fields: dict[str, Argument] = {
         "version": SCHEDULE_VERSION,
         "template_version": TURN_VERSION if request.turn is not None else BATCH_VERSION,
-        "tenant": tenant,
+        "tenant": caller.tenant,
         "terms": records.encode(terms),
         "template": records.encode(template),
         "cron": request.cron,
         "timezone": request.timezone,
     }
+    if caller.api_key is not None:
+        fields["api_key"] = caller.api_key
     return [part for name, value in fields.items() for part in (name, value)]
 
 
@@ -323,6 +342,10 @@ def _is_ours(record: dict[str, bytes]) -> bool:
         return False
     kind = msgspec.json.decode(record["terms"], type=Terms).kind
     return int(record["template_version"]) <= (TURN_VERSION if kind == "turn" else BATCH_VERSION)
+
+
+def _caller(record: dict[str, bytes]) -> Caller:
+    return Caller(records.text(record["tenant"]), records.text(record.get("api_key")) or None)
 
 
 def _known(fields: Any) -> dict[str, bytes]:

@@ -13,14 +13,18 @@ redis.call('HDEL', key.batch, 'step', 'step_crashes', 'step_waits')
 if not good then
   if ARGV[4] ~= '' then redis.call('HSET', key.batch, 'errors', ARGV[4]) end
   -- Of its lines none will ever be run.
-  redis.call('UNLINK', key.items, key.rows)
+  redis.call('UNLINK', key.items, key.rows, key.order)
   state = state == 'validating' and 'failed' or 'cancelled'
   end_batch(key, batch_id, state, ARGV[5])
   return state
 end
 if ARGV[7] ~= '' then redis.call('HSET', key.batch, 'turns', 1, 'version', ARGV[7]) end
 local now, refused = now_ms(), redis.call('HLEN', key.rows)
-for _, name in ipairs({ 'items', 'rows', 'talks' }) do redis.call('PERSIST', key[name]) end
+for _, name in ipairs({ 'items', 'rows', 'talks', 'order' }) do redis.call('PERSIST', key[name]) end
 redis.call('HSET', key.batch, 'state', 'in_progress', 'total', ARGV[3], 'failed', refused, 'started_at', int(now))
-list_ready(key, batch_id, now + tonumber(ARGV[6]))
+if redis.call('HEXISTS', key.batch, 'paused_at') == 1 then
+  unlist_ready(key, batch_id)
+else
+  list_ready(key, batch_id, now + tonumber(ARGV[6]))
+end
 return go_on(key, batch_id, ARGV[5], ARGV[6])

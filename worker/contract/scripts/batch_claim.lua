@@ -5,12 +5,13 @@
 -- ARGV batch_id lease_ms max_version suspect_after token call_row
 -- Call ids are `<batch>.<token>.<index>.1`; call_row holds `CALL` where the id belongs.
 -- Returns { 'claimed', start, count, fence, suspect, now, created_at, defaults, { index, item, … },
---        tenant, how often the one item of a batch with conversations was retried, attempt }
+--        tenant, how often the one item of a batch with conversations was retried, attempt,
+--        the name of the API key that posted the batch or '' }
 --      or { 'gone' } | { 'newer' } | { 'refused', why }; after 'looking' there is more to look through at once.
 -- A slice that was in `suspect_after` crashes is a suspect: the worker runs it in a process of its own.
 local key, batch_id, token = batch_keys(), ARGV[1], ARGV[5]
-local state, version, tenant, created_at, defaults, talks = unpack(redis.call('HMGET', key.batch, 'state', 'version',
-  'tenant', 'created_at', 'defaults', 'turns'))
+local state, version, tenant, created_at, defaults, talks, api_key = unpack(redis.call('HMGET', key.batch, 'state', 'version',
+  'tenant', 'created_at', 'defaults', 'turns', 'api_key'))
 local total, reached, running, window, item_ms, paused_at, waits_until = unpack(redis.call('HMGET', key.batch, 'total',
   'cursor', 'running', 'window', 'item_ms', 'paused_at', 'waits_until'))
 local step, step_crashes, step_waits = unpack(redis.call('HMGET', key.batch, 'step', 'step_crashes', 'step_waits'))
@@ -144,4 +145,5 @@ for offset, item in ipairs(items) do
 end
 local fence = redis.call('HGET', key.fences, batch_id .. '/' .. int(start))
 return { 'claimed', int(start), int(count), fence, crashes >= tonumber(ARGV[4]) and 1 or 0, int(now), created_at, defaults,
-  work, tenant, talks and redis.call('HGET', key.slices, 'try:' .. int(start)) or 0, int(crashes + 1) }
+  work, tenant, talks and redis.call('HGET', key.slices, 'try:' .. int(start)) or 0, int(crashes + 1),
+  api_key or '' }

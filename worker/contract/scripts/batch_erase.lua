@@ -24,10 +24,10 @@ while index ~= '' and #found < 2 * LOOKED_AT do
     redis.call('LSET', key.items, index, '!' .. earlier)
     redis.call('HSET', key.rows, index, erased_row(index, item))
     for _, list in ipairs({ 'bad', 'again' }) do redis.call('LREM', key[list], 0, index) end
-    if not before and step ~= 'validate' then
-      redis.call('HINCRBY', key.batch, 'failed', 1)
+    if not before then
       list_row(key, index)
-    elseif before and string.match(before, '"status":"(%w+)"') == 'ok' then
+      if step ~= 'validate' then redis.call('HINCRBY', key.batch, 'failed', 1) end
+    elseif string.match(before, '"status":"(%w+)"') == 'ok' then
       redis.call('HINCRBY', key.batch, 'completed', -1)
       redis.call('HINCRBY', key.batch, 'failed', 1)
     end

@@ -7,7 +7,7 @@ local key, batch_id, state = batch_keys(), ARGV[1], ARGV[3]
 if redis.call('HEXISTS', key.batch, 'state') == 1 then return 1 end
 if state == 'in_progress' and redis.call('LLEN', key.items) ~= tonumber(ARGV[4]) then return 0 end
 local now = now_ms()
-for _, name in ipairs({ 'batch', 'items', 'rows', 'talks' }) do redis.call('PERSIST', key[name]) end
+for _, name in ipairs({ 'batch', 'items', 'rows', 'talks', 'order' }) do redis.call('PERSIST', key[name]) end
 redis.call('HSET', key.batch, 'tenant', ARGV[2], 'state', state, 'total', ARGV[4], 'cursor', 0, 'running', 0,
   'completed', 0, 'failed', 0, 'fence', 0, 'created_at', int(now), unpack(ARGV, 7))
 if state == 'validating' then redis.call('HSET', key.batch, 'step', 'validate') end

@@ -58,5 +58,5 @@ local waits_ms = tonumber(ARGV[7])
 if waits_ms > 0 then
   redis.call('HSET', key.batch, start < 0 and 'step_waits' or 'waits_until', int(now + waits_ms))
 end
-if not paused_at then list_ready(key, batch_id, now + waits_ms + tonumber(ARGV[5])) end
+if not paused_at or start < 0 then list_ready(key, batch_id, now + waits_ms + tonumber(ARGV[5])) end
 return { 'queued' }

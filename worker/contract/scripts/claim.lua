@@ -6,7 +6,8 @@
 -- Returns { 'claimed', fence, attempts, suspect, now, created_at, body, conv settings, memory_k, messages,
 --        what a pause or an earlier attempt left or '', the answer to its question or '', how it is to stop or '',
 --        how many messages stand before those, the summary of them or '',
---        milliseconds that the conversation lives after its last turn, 0 for ever, the batch whose item it is or '' }
+--        milliseconds that the conversation lives after its last turn, 0 for ever, the batch whose item it is or '',
+--        the name of the API key that it was posted with or '' }
 --      or { 'gone' } | { 'newer' } | { 'refused', state }
 -- A turn that was in `suspect_after` crashes is a suspect: the worker runs it in a process of its own.
 local key, turn_id, token = turn_keys(), ARGV[1], ARGV[3]
@@ -37,10 +38,11 @@ if not (state == 'running' and claim == token) then
   emit(key.turn, key.log, ARGV[5], tonumber(ARGV[6]), events)
 end
 
-local fence, attempts, created_at, body, paused, answered, cancel, batch = unpack(redis.call('HMGET', key.turn, 'fence',
-  'attempts', 'created_at', 'body', 'paused', 'answered', 'cancel', 'batch'))
+local fence, attempts, created_at, body, paused, answered, cancel, batch, api_key = unpack(redis.call('HMGET', key.turn, 'fence',
+  'attempts', 'created_at', 'body', 'paused', 'answered', 'cancel', 'batch', 'api_key'))
 local answer = answered and redis.call('HGET', key.turn, 'answer:' .. answered) or ''
 local first, summary = memory_window(key, memory, tonumber(memory_k), summarized)
+local messages, before = window_of(key, first)
 return { 'claimed', fence, attempts, suspect and 1 or 0, int(now_ms()), created_at, body, settings, memory_k,
-  redis.call('LRANGE', key.msgs, first, -1), paused or '', answer, cancel or '', first, summary, tonumber(lives_ms or 0),
-  batch or '' }
+  messages, paused or '', answer, cancel or '', before, summary, tonumber(lives_ms or 0),
+  batch or '', api_key or '' }

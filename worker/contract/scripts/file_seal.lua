@@ -12,6 +12,7 @@ redis.call('HSET', KEYS[1], 'place', place, 'pieces', ARGV[2], 'created_at', int
 redis.call('ZADD', KEYS[3], int(now), file_id)
 if lives_ms <= 0 then
   redis.call('PERSIST', KEYS[2])
+  redis.call('ZREM', KEYS[4], file_id)
   return { int(now), '' }
 end
 local expires_at = int(now + lives_ms)

@@ -4,7 +4,7 @@
 -- ARGV conversation_id version memory_k settings on_busy ttl_ms token created_at memory summarized summary messages…
 --      (created_at may be '': now; `summary` stands for the first `summarized` messages, 0 for none)
 -- Returns 1, or 0 when there is one.
-local key = { conv = KEYS[1], msgs = KEYS[3], history = KEYS[4] }
+local key = { conv = KEYS[1], convs = KEYS[2], msgs = KEYS[3], history = KEYS[4] }
 local created_at, made_by = unpack(redis.call('HMGET', key.conv, 'created_at', 'made'))
 if created_at then return made_by == ARGV[7] and 1 or 0 end
 local now = int(now_ms())
@@ -17,5 +17,5 @@ if ARGV[10] ~= '0' then keep_summary(key, 1, ARGV[10], ARGV[11]) end
 if ARGV[6] ~= '0' then
   for _, word in ipairs({ 'conv', 'msgs', 'history' }) do redis.call('PEXPIRE', key[word], ARGV[6]) end
 end
-redis.call('ZADD', KEYS[2], now, ARGV[1])
+list_new(key, ARGV[1])
 return 1

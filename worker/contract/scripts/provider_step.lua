@@ -33,7 +33,20 @@ if known then
 end
 
 local now, model = now_ms(), read_model(KEYS[1])
-model.name, model.rpm, model.tpm, model.concurrency = name, said.rpm, said.tpm, said.concurrency
+
+-- Takes a limit over. Where it was changed, what calls have taken ahead of it weighs what it weighs now.
+local function allow(measure, amount, ...)
+  local known = model[measure]
+  local weight = amount > 0 and known / amount or 0
+  if known > 0 and weight ~= 1 then
+    for _, next_call in ipairs({ ... }) do model[next_call] = now + math.max(0, model[next_call] - now) * weight end
+  end
+  model[measure] = amount
+end
+
+model.name, model.concurrency = name, said.concurrency
+allow('rpm', said.rpm, 'next_request', 'next_item')
+allow('tpm', said.tpm, 'next_token', 'next_item_token')
 for _, places in ipairs(PLACES) do redis.call('ZREMRANGEBYSCORE', places, '-inf', int(now)) end
 pass_time(model, now)
 renew_window(model)

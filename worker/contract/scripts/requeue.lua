@@ -32,7 +32,9 @@ end
 close_calls(key)
 if died then
   local events = take(at, tonumber(ARGV[10]))
-  redis.call('ZADD', key.dead, int(now_ms()), turn_id)
+  local now = now_ms()
+  redis.call('ZREMRANGEBYSCORE', key.dead, '-inf', int(now - tonumber(ARGV[5])))
+  redis.call('ZADD', key.dead, int(now), turn_id)
   return { 'dead', conclude(key, turn_id, 'failed', ARGV[8], events, ARGV[3], tonumber(ARGV[4]), ARGV[5], wake_ms) }
 end
 redis.call('HSET', key.turn, 'state', 'queued')

@@ -17,7 +17,7 @@ if key.planned then
   redis.call('ZADD', key.planned, int(now), schedule_id)
   if redis.call('EXISTS', key.conv) == 0 then
     begin_conversation(key, ARGV[8], ARGV[9], ARGV[10])
-    redis.call('ZADD', key.convs, int(now), ARGV[7])
+    list_new(key, ARGV[7])
     if ARGV[10] ~= '0' then redis.call('PEXPIRE', key.conv, ARGV[10]) end
   end
 end

@@ -1,8 +1,8 @@
 -- Lets a batch take part in the sharing of slots. Joining twice changes nothing but its weight and end.
--- Who is new begins a little ahead of the others, so that a short batch ends soon beside a long one;
+-- Who is new begins a little ahead of the others, and slots make way for it: a short batch ends soon beside a long one;
 -- who was in before goes on from where it left, or from where the others are by now.
--- KEYS tenants clock batches (of this tenant) entry
--- ARGV batch_id tenant weight expires_at ('' for none) head_start keep_ms
+-- KEYS tenants clock batches (of this tenant) entry newcomers
+-- ARGV batch_id tenant weight expires_at ('' for none) head_start keep_ms new_ms (for how long slots make way at most)
 -- Returns 1 when it has joined now, else 0.
 local batch_id, tenant = ARGV[1], ARGV[2]
 local joined, left_at = unpack(redis.call('HMGET', KEYS[4], 'joined', 'left_at'))
@@ -16,4 +16,8 @@ local reached = tonumber(clock[2] or 0)
 local begins = left_at and math.max(reached, tonumber(left_at)) or reached - tonumber(ARGV[5])
 redis.call('ZADD', KEYS[3], string.format('%.6f', begins), batch_id)
 redis.call('ZADD', KEYS[1], 'NX', clock[1] or 0, tenant)
+if not left_at then
+  redis.call('ZADD', KEYS[5], ARGV[5], batch_id)
+  redis.call('PEXPIRE', KEYS[5], ARGV[7])
+end
 return 1

@@ -1,6 +1,6 @@
 -- Says which batch a free slot is for: of the tenant that has had least, the batch that has had least.
 -- With each slot their time goes on by 1 / weight; near its end a batch weighs up to four times as much.
--- KEYS tenants clock
+-- KEYS tenants clock newcomers
 -- ARGV prefix (of the names of tenants' batches) prefix (of the names of entries), then tenant, weight, …
 -- Returns { batch id, tenant }, or {} when no batch takes part.
 local weights, now = {}, now_ms()
@@ -32,4 +32,10 @@ if not tenant then return {} end
 local batch_id = least(ARGV[1] .. tenant, 'of:' .. tenant)
 charge(ARGV[1] .. tenant, batch_id, weight_of(ARGV[2] .. batch_id))
 charge(KEYS[1], tenant, weights[tenant] or 1)
+local expected = tonumber(redis.call('ZSCORE', KEYS[3], batch_id) or 0)
+if expected > 1 then
+  redis.call('ZINCRBY', KEYS[3], -1, batch_id)
+elseif expected > 0 then
+  redis.call('ZREM', KEYS[3], batch_id)
+end
 return { batch_id, tenant }

@@ -2,10 +2,10 @@
 -- KEYS turn log conv msgs fifo ready wakes leases fences ledger totals due dead turns convs usage history
 -- ARGV turn_id tenant conversation_id version digest body lane channel keep wake_ms create
 --      conversation_version memory_k event on_busy due_ms lives_ms gone control cancelled_result
---      cancelled_event ttl_ms remembered_ms batch
+--      cancelled_event ttl_ms remembered_ms batch api_key
 --      (on_busy and due_ms may be '': the conversation's own, and now; gone: the name of the turn's tombstone;
 --      remembered_ms: how long a repetition must not run again, 0 for a turn without a key;
---      batch: whose item the turn is, or '')
+--      batch: whose item the turn is, or ''; api_key: the name of the key that it was posted with, or '')
 -- Returns { 'ready' | 'waiting' | 'scheduled', created_at } | { 'replayed' | 'mismatch' | 'missing' | 'gone' }
 --      | { 'busy', active turn id }.
 local key, turn_id = turn_keys(), ARGV[1]
@@ -22,8 +22,10 @@ if active and not later and on_busy == 'reject' then return { 'busy', active } e
 if redis.call('EXISTS', key.conv) == 0 then
   if ARGV[11] == 'reject' then return { 'missing' } end
   begin_conversation(key, ARGV[12], ARGV[13], ARGV[17])
+  list_new(key, ARGV[3])
+else
+  redis.call('ZADD', key.convs, int(now), ARGV[3])
 end
-redis.call('ZADD', key.convs, int(now), ARGV[3])
 redis.call('HINCRBY', key.conv, 'open', 1)
 for _, word in ipairs(LIVING) do redis.call('PERSIST', key[word]) end
 redis.call('ZREMRANGEBYSCORE', key.turns, '-inf', int(now))
@@ -32,6 +34,7 @@ redis.call('HSET', key.turn, 'version', ARGV[4], 'tenant', ARGV[2], 'conversatio
   'state', later and 'scheduled' or 'queued', 'body', ARGV[6], 'lane', ARGV[7], 'created_at', int(now), 'fence', 0,
   'attempts', 0)
 if ARGV[24] ~= '' then redis.call('HSET', key.turn, 'batch', ARGV[24]) end
+if ARGV[25] ~= '' then redis.call('HSET', key.turn, 'api_key', ARGV[25]) end
 emit(key.turn, key.log, ARGV[8], tonumber(ARGV[9]), { ARGV[14] })
 
 -- However soon the turn is forgotten: how long its conversation lives can be changed later.

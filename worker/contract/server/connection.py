@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl, urlsplit
 
 import redis.asyncio as redis
@@ -15,6 +16,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ClusterDownError,
     ConnectionError,  # noqa: A004  # redis's own
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -36,6 +38,8 @@ _PASSING: Final = (ConnectionError, ConnectTimeoutError, BusyLoadingError, Clust
 _BUSY: Final = "BUSY "
 """How the error begins that every command gets while somebody's script runs; redis-py has no class for it."""
 COMMAND_SECONDS: Final = 2.5
+LONG_SECONDS: Final = 30.0
+"""What a command may take whose arguments or reply can be as long as a whole conversation."""
 PATIENCE_SECONDS: Final = 3.5
 """No repetition begins later than this: with the command's own time a caller waits 6 s at most."""
 _TLS_FILES: Final = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
@@ -93,6 +97,13 @@ class Connection:
         self._topology = topology_of(url)
         self._link, self.open = _places(self._topology, timeout)
 
+    def apart(self) -> Self:
+        """Another connection to the same place, for what is so long that nobody else is to wait behind it."""
+        other = copy.copy(self)
+        other._timeout = max(LONG_SECONDS, self._timeout)
+        other._link, other.open = _places(self._topology, other._timeout)
+        return other
+
     async def close(self) -> None:
         await self._link.close()
 
@@ -126,7 +137,7 @@ class Connection:
                     [("EVAL", self.scripts[name].text, len(keys), *keys, *arguments)]
                 )
         for reply in replies:
-            if _passes(reply) or _refuses_writes(reply):
+            if _passes(reply) or _refuses_writes(reply) or _forbids(reply):
                 raise reply
         return replies
 
@@ -144,6 +155,10 @@ class Connection:
             except (*_PASSING, ResponseError, TimeoutError) as error:
                 if isinstance(error, TimeoutError) or self._demoted(error):
                     self._link.drop()
+                elif _forbids(error):
+                    raise Unavailable(
+                        f"Redis at {self.shown} does not let us do what we must: {error}"
+                    ) from None
                 elif _refuses_writes(error):
                     raise Unavailable(f"Redis cannot store more: {error}") from None
                 elif not _passes(error):
@@ -189,6 +204,14 @@ def _place_of_key(command: Sequence[Argument]) -> int:
 def _passes(reply: object) -> bool:
     """Whether this is an error that a repetition may not meet again."""
     return isinstance(reply, _PASSING) or (isinstance(reply, ResponseError) and str(reply).startswith(_BUSY))
+
+
+def _forbids(reply: object) -> bool:
+    """Somebody has changed what we may do, and may change it back; also as a script's own error."""
+    return isinstance(reply, ResponseError) and (
+        isinstance(reply, NoPermissionError)
+        or any(words in str(reply) for words in ("NOPERM ", "ACL failure", "can't run this command"))
+    )
 
 
 def _refuses_writes(reply: object) -> bool:

@@ -67,8 +67,10 @@ class Link:
         self._asked.append(asked)
         try:
             await live.send_packed_command(packed, check_health=False)
-        except asyncio.CancelledError:
-            self.drop()
+        except (asyncio.CancelledError, RedisError, OSError) as error:
+            asked.answered.cancel()
+            if isinstance(error, asyncio.CancelledError):
+                self.drop()
             raise
         return await asked.answered
 
@@ -98,6 +100,7 @@ class Link:
                 live = await self._open()
                 self._live, self._asked = live, deque()
                 self._reading = asyncio.create_task(self._read(live, self._asked), name="link")
+                await asyncio.sleep(0)  # cancelled before it has begun, it would end nobody's waiting
             return self._live
 
     async def _read(self, live: Any, asked: deque[_Asked]) -> None:

@@ -8,7 +8,7 @@ import logging
 import queue as queues
 import threading
 import uuid
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from celery import Celery
 from kombu.exceptions import KombuError, OperationalError
@@ -24,6 +24,12 @@ _ID: Final = "id"
 _WORK: Final = "WORK"
 CLOSE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
+
+
+class Wakes(Protocol):
+    """Sends wake-ups."""
+
+    def wake(self, work: str, *, times: int = 1) -> None: ...
 
 
 class Waker:

@@ -14,6 +14,15 @@ local function begin_conversation(key, version, memory_k, ttl_ms)
     'ttl_ms', ttl_ms)
 end
 
+-- Lists a conversation that is new. Two others are looked at and forgotten where they have expired, so the list holds
+-- little more than what lives, whether or not anybody ever reads it.
+local function list_new(key, conversation_id)
+  for _, other in ipairs(redis.call('ZRANDMEMBER', key.convs, 2)) do
+    if redis.call('EXISTS', renamed(key.conv, conversation_id, other)) == 0 then redis.call('ZREM', key.convs, other) end
+  end
+  redis.call('ZADD', key.convs, int(now_ms()), conversation_id)
+end
+
 -- Gives a conversation its next version, which stands in `history` under its number. `more` is what only this
 -- kind has, `summary` the version whose summary it goes on from, 0 for none.
 local function add_version(key, kind, more, summary)

@@ -30,3 +30,23 @@ local function memory_window(key, memory, memory_k, number)
   local covered, summary = read_summary(key, number)
   return math.max(covered, count - 4 * memory_k - UNSUMMARIZED), summary
 end
+
+-- How many bytes of a conversation a turn is given at most: more than any model reads, and less than keeps a worker's
+-- connection busy for long.
+local WINDOW_BYTES = 16777216
+
+-- The messages from `first` on, the oldest of those left out that make them too long together; and how many stand before.
+local function window_of(key, first)
+  local found, left, at = {}, WINDOW_BYTES, redis.call('LLEN', key.msgs)
+  while at > first do
+    local begin = math.max(first, at - 100)
+    local messages = redis.call('LRANGE', key.msgs, int(begin), int(at - 1))
+    for index = #messages, 1, -1 do
+      left = left - #messages[index]
+      if left < 0 then return reversed(found), begin + index end
+      found[#found + 1] = messages[index]
+    end
+    at = begin
+  end
+  return reversed(found), at
+end
