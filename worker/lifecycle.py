@@ -93,12 +93,12 @@ def run(settings: WorkerSettings, library: AIForgeSettings, sock: socket.socket)
     try:
         worker.start()
     finally:
+        ignore_signals()
         serving.close()
         host.stop()
         forks.close()
         if settings.pool == "prefork":
             prefork.remove_metrics_folder()
-        ignore_signals()
     return int(worker.exitcode or 0)
 
 

@@ -332,7 +332,7 @@ async def test_a_paused_batch_hands_nothing_out(client: TurnClient) -> None:
         await client.pause_batch(batch.batch_id)
 
 
-async def test_deleting_leaves_nothing(client: TurnClient, server: RedisServer) -> None:
+async def test_deleting_leaves_only_where_it_stood(client: TurnClient, server: RedisServer) -> None:
     batch = await client.submit_batch(BatchRequest(items=[BatchItem(message="x")]))
     with pytest.raises(Conflict, match="cancel it first"):
         await client.delete_batch(batch.batch_id)
@@ -341,7 +341,8 @@ async def test_deleting_leaves_nothing(client: TurnClient, server: RedisServer) 
     with pytest.raises(NotFound):
         await client.batch(batch.batch_id)
     assert await client.latest_batches() == []
-    assert server.ask("KEYS", f"*{batch.batch_id}*") == []
+    stood = client.batches.keys.stood("default", batch.batch_id)
+    assert server.ask("KEYS", f"*{batch.batch_id}*") == [stood.encode()]
 
 
 async def test_batches_are_listed_newest_first(client: TurnClient) -> None:

@@ -228,7 +228,8 @@ class ModelBatch:
         self.redo += [Part(index, 1) for _, index in self.parked]
         self.parked = []
         total = 0 if self.unread else self.total
-        if not self.redo and self.cursor >= total and not self.bad:
+        left = len(self.rows) < total and (self.redo or self.cursor < total)
+        if not left and not self.bad:
             return False
         if self.bad:
             self.again, self.bad = deque(self.bad), []

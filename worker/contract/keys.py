@@ -63,10 +63,10 @@ for a slice of a batch; the steps before and after its items are the slices -1 a
     unwell                  zset    never (empty: gone) provider_step, provider_reset  workers
     <namespace>:workers     zset    60 s                presence                       stats
 
-`gone` stands under the word of an erasure, too, with what that has erased. A `budget` of a conversation that
-ends lives on for as long as that one may; an `answer` as long as its batch wishes, `asking` as long as
-somebody asks. `shares`, `clock`, `share`, `entry` and `newcomers` span shards and stand on a slot of their
-own, `{<namespace>:share}`; `budget`, `reserved` and `until` on one for each tenant,
+`gone` stands under the word of an erasure, too, with what that has erased. A `budget` of a conversation lives
+on for as long as that one may; an `answer` as long as its batch wishes, `asking` as long as somebody asks.
+`shares`, `clock`, `share`, `entry` and `newcomers` span shards and stand on a slot of their own,
+`{<namespace>:share}`; `budget`, `reserved` and `until` on one for each tenant,
 `{<namespace>:budget:<tenant>}`; the records of models, which tenants share, on `{<namespace>:providers}`.
 
 Channels: `events:<turn>` (first sequence number, then one event a line), `<namespace>:control`
@@ -281,21 +281,13 @@ class Keys:
         """All keys of a turn, in the order in which the scripts take them; with '' those of none."""
         shard = shard_of(tenant, conversation_id)
         return [
-            self._of(shard, f"turn:{turn_id}"),
-            self._of(shard, f"log:{turn_id}"),
-            self.conversation(tenant, conversation_id),
-            self.messages(tenant, conversation_id),
-            self.fifo(tenant, conversation_id),
-            *self._of_shard(shard),
-            self._of(shard, f"ledger:{turn_id}"),
-            self.totals(shard),
-            self.due(shard),
-            self.dead(shard),
-            self.turns(tenant, conversation_id),
-            self.convs(tenant, shard),
-            self.usage(shard, tenant),
+            self._of(shard, f"turn:{turn_id}"), self._of(shard, f"log:{turn_id}"),
+            self.conversation(tenant, conversation_id), self.messages(tenant, conversation_id),
+            self.fifo(tenant, conversation_id), *self._of_shard(shard),
+            self._of(shard, f"ledger:{turn_id}"), self.totals(shard), self.due(shard), self.dead(shard),
+            self.turns(tenant, conversation_id), self.convs(tenant, shard), self.usage(shard, tenant),
             self.history(tenant, conversation_id),
-        ]
+        ]  # fmt: skip
 
     def of_batch(self, batch_id: str) -> list[str]:
         """All keys of a batch, in the order in which the scripts take them."""

@@ -114,7 +114,7 @@ def test_where_model_names_have_slashes_only_a_providers_name_is_one() -> None:
         ),
         ({"FALLBACKS": {"*": []}}, r"AIFORGE_FALLBACKS: '\*' needs a list of routes"),
         ({"FALLBACKS": {"*": [" "]}}, r"AIFORGE_FALLBACKS: '\*' needs a list of routes"),
-        ({"FALLBACKS": {"*": "b"}}, "AIFORGE_FALLBACKS: Input should be a valid list"),
+        ({"FALLBACKS": {"*": "b"}}, "AIFORGE_FALLBACKS: \\*: Input should be a valid list"),
         ({"FALLBACKS": {"*": ["tier:fast"]}}, "AIFORGE_FALLBACKS: route 'tier:fast': .*high, medium, low"),
         (
             {"FALLBACKS": {"*": ["tier:low"]}, "PROVIDER": "offline"},
