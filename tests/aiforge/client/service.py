@@ -49,6 +49,11 @@ def stream(*events: bytes, cut: bool = False) -> Answer:
     return Answer(b"".join(events), headers={"Content-Type": EVENT_STREAM}, cut=cut)
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 256
+    """Connections that come at once: with five of them all others are tried again after seconds."""
+
+
 class Service:
     """`url` is where it listens; `requests` is what it was asked. `gate` is waited at before each answer."""
 
@@ -86,7 +91,7 @@ class Service:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Exchange)
+        self._server = _Server(("127.0.0.1", 0), Exchange)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     @contextmanager
