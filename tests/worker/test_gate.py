@@ -12,6 +12,7 @@ import pytest
 
 from aiforge.core import completions
 from aiforge.core.deltas import CallParams
+from aiforge.core.gate import Gate as ModelGate
 from aiforge.core.line_bodies import CHAT
 from aiforge.core.providers import create_model
 from aiforge.core.setting_types import Limit
@@ -280,20 +281,24 @@ class Holding:
         return True
 
 
-async def test_a_turn_does_not_wait_for_what_the_gate_waits_for(provider: FakeProvider) -> None:
-    provider.push(rate_limited(15, form="ms"))
-    gate, began = Holding(), time.monotonic()
-    calls = Calls(
+def calls_of(provider: FakeProvider, gate: ModelGate, recorder: ListRecorder, *, max_retries: int) -> Calls:
+    return Calls(
         model=create_model(library(provider)),
         provider="openai",
         model_name=MODEL,
         params=CallParams(),
-        max_retries=1,
+        max_retries=max_retries,
         deadline=asyncio.get_running_loop().time() + 60,
         emit=lambda _event: None,
-        recorder=ListRecorder(),
+        recorder=recorder,
         gate=gate,
     )
+
+
+async def test_a_turn_does_not_wait_for_what_the_gate_waits_for(provider: FakeProvider) -> None:
+    provider.push(rate_limited(15, form="ms"))
+    gate, began = Holding(), time.monotonic()
+    calls = calls_of(provider, gate, ListRecorder(), max_retries=1)
     await calls.ask(Request(messages=[{"role": "user", "content": "Hi"}]))
     assert time.monotonic() - began < 10
     assert gate.left == [(False, "rate_limited"), (True, None)]
@@ -312,17 +317,7 @@ async def test_a_call_that_was_not_made_takes_no_tokens(sides: Sides, provider: 
     """Nor those of the call before it."""
     one = await sides(Limit(tokens_per_minute=600_000, burst_seconds=60), provider)
     provider.push(Reply(text="Hello", usage=Usage(100_000, 0)))
-    calls = Calls(
-        model=create_model(library(provider)),
-        provider="openai",
-        model_name=MODEL,
-        params=CallParams(),
-        max_retries=0,
-        deadline=asyncio.get_running_loop().time() + 60,
-        emit=lambda _event: None,
-        recorder=Refusing(),
-        gate=one.gate.chats,
-    )
+    calls = calls_of(provider, one.gate.chats, Refusing(), max_retries=0)
     await calls.ask(Request(messages=[{"role": "user", "content": "Hi"}]))
     with pytest.raises(AIForgeError, match="no room"):
         await calls.ask(Request(messages=[{"role": "user", "content": "Hi"}]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -194,17 +195,23 @@ async def test_a_slice_whose_items_are_all_done(client: TurnClient, provider: Fa
     assert (done.completed, len(provider.calls)) == (2, 1)
 
 
+async def wrong_file(client: TurnClient, **options: Any) -> Batch:
+    """A batch of a file whose one line is none."""
+    upload = await client.files.begin("default", "q.jsonl", "batch")
+    await upload.write(b"no JSON\n")
+    file = await upload.seal()
+    return await client.submit_batch(
+        BatchRequest(
+            input_file_id=file.file_id, endpoint="/v1/chat/completions", completion_window="24h", **options
+        )
+    )
+
+
 async def test_a_file_that_is_being_validated_stays_a_newcomer(
     client: TurnClient, provider: FakeProvider
 ) -> None:
     """Slots that come too early for its items take nothing of what it may expect."""
-    upload = await client.files.begin("default", "q.jsonl", "batch")
-    await upload.write(b"no JSON\n")
-    file = await upload.seal()
-    posted = BatchRequest(
-        input_file_id=file.file_id, endpoint="/v1/chat/completions", completion_window="24h"
-    )
-    batch = await client.submit_batch(posted)
+    batch = await wrong_file(client)
     share = Share(client.connection, client.settings)
     assert not isinstance(await take(client.batches, batch.batch_id), Refused)
     async with LocalWorker(client, provider) as worker:
@@ -217,16 +224,7 @@ async def test_a_file_that_is_being_validated_stays_a_newcomer(
 async def test_a_file_without_a_right_line_is_finished_by_the_next_who_is_woken(
     client: TurnClient, provider: FakeProvider
 ) -> None:
-    upload = await client.files.begin("default", "q.jsonl", "batch")
-    await upload.write(b"no JSON\n")
-    file = await upload.seal()
-    posted = BatchRequest(
-        input_file_id=file.file_id,
-        endpoint="/v1/chat/completions",
-        completion_window="24h",
-        metadata={"on_invalid": "skip"},
-    )
-    batch = await client.submit_batch(posted)
+    batch = await wrong_file(client, metadata={"on_invalid": "skip"})
     async with LocalWorker(client, provider) as worker:
         await worker.slices.run(batch.batch_id)
         assert (await client.batch(batch.batch_id)).state is BatchState.FINALIZING

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from worker.contract import records
+from worker.contract.ids import shard_of_id
 from worker.contract.server.connection import Connection
 from worker.contract.server.link import Argument, checked
 
@@ -34,6 +36,26 @@ class Index:
         if after is not None:
             ordered = [one for one in ordered if (one > after if oldest_first else one < after)]
         return ordered[:limit]
+
+    async def records(
+        self,
+        names: Sequence[str],
+        after: Position | None,
+        limit: int,
+        *,
+        own: Callable[[str], str],
+        oldest_first: bool = False,
+    ) -> AsyncIterator[tuple[str, dict[str, bytes]]]:
+        """Members with their records, a page of `limit` after the other; `own` names a member's record, and
+        those whose own has expired are forgotten."""
+        while page := await self.page(names, after, limit, oldest_first=oldest_first):
+            after = page[-1]
+            read = [("HGETALL", own(member)) for _, member in page]
+            for (_, member), flat in zip(page, await self._connection.commands(read), strict=True):
+                if flat:
+                    yield member, records.fields(flat)
+                else:
+                    await self.tidy([(names[shard_of_id(member)], own(member), member)])
 
     async def stood(self, name: str) -> int | None:
         """The time of a member that was deleted within the hour, by the key that remembers it; else None."""

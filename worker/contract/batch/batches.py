@@ -19,7 +19,7 @@ from worker.contract.batch.rows import BatchRows
 from worker.contract.checks import window_seconds
 from worker.contract.claims import Refused
 from worker.contract.errors import Conflict, KeyReused
-from worker.contract.ids import SHARDS, keyed_batch_id, new_batch_id, shard_of_id
+from worker.contract.ids import SHARDS, keyed_batch_id, new_batch_id
 from worker.contract.index import STOOD_MS, Index
 from worker.contract.schemas import (
     BATCH_OVER,
@@ -188,25 +188,16 @@ class BatchStore(BatchRows):
 
     async def page(self, tenant: str, *, after: str | None = None, limit: int = 20) -> list[Batch]:
         """Batches of a tenant, the newest first, behind the one named by `after`; raises NotFound."""
-        found: list[Batch] = []
-        position = None
+        position, found = None, list[Batch]()
         if after is not None:
             stood = await self._index.stood(self.keys.stood(tenant, after))
             position = stood or round((await self.get(after, tenant)).created_at * 1000), after
         names = [self.keys.batches(shard, tenant) for shard in range(SHARDS)]
-        while len(found) < limit:
-            page = await self._index.page(names, position, limit)
-            if not page:
+        async for batch_id, record in self._index.records(names, position, limit, own=self.keys.batch):
+            found.append(records.batch(batch_id, record))
+            if len(found) == limit:
                 break
-            position = page[-1]
-            read = [("HGETALL", self.keys.batch(batch_id)) for _, batch_id in page]
-            for (_, batch_id), flat in zip(page, await self.connection.commands(read), strict=True):
-                if flat:
-                    found.append(records.batch(batch_id, records.fields(flat)))
-                else:
-                    index = self.keys.batches(shard_of_id(batch_id), tenant)
-                    await self._index.tidy([(index, self.keys.batch(batch_id), batch_id)])
-        return found[:limit]
+        return found
 
     async def cancel(self, batch_id: str, tenant: str) -> bool:
         """Running items end, no further one begins; whether there is a step to wake a worker for.

@@ -185,21 +185,14 @@ class FileStore:
             stood = await self._index.stood(self.keys.stood(tenant, after))
             position = stood or round((await self.get(after, tenant)).created_at * 1000), after
         names = [self.keys.files(tenant, shard) for shard in range(SHARDS)]
-        while len(found) < limit:
-            page = await self._index.page(names, position, limit, oldest_first=oldest_first)
-            if not page:
+        kept = self._index.records(names, position, limit, own=self.keys.file, oldest_first=oldest_first)
+        async for file_id, record in kept:
+            file = _file(file_id, record)
+            if purpose is None or file.purpose == purpose:
+                found.append(file)
+            if len(found) == limit:
                 break
-            position = page[-1]
-            read = [("HGETALL", self.keys.file(file_id)) for _, file_id in page]
-            for (_, file_id), flat in zip(page, await self.connection.commands(read), strict=True):
-                if not flat:
-                    index = self.keys.files(tenant, shard_of_id(file_id))
-                    await self._index.tidy([(index, self.keys.file(file_id), file_id)])
-                    continue
-                file = _file(file_id, records.fields(flat))
-                if purpose is None or file.purpose == purpose:
-                    found.append(file)
-        return found[:limit]
+        return found
 
     async def check_input(self, file_id: str, tenant: str) -> None:
         """Raises InvalidInput unless a batch can be made of this file."""
